@@ -1,0 +1,103 @@
+"""Events: what a run of the gate tells its listeners, in order.
+
+RunStarted, then per target TargetStarted (or TargetFailed), Checked for every check,
+FailureFound once for each cause after it was shrunk, TargetFinished; at last RunFinished.
+Reports are made from these alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from flashcheck.kernel import Target
+from flashcheck.problem import Problem
+from flashcheck.verdict import Check
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    targets: tuple[str, ...]
+    dtypes: tuple[str, ...] | None
+    device: str | None
+    budget: str
+    seed: int
+    command: str
+    environment: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStarted:
+    """`untested` are sentences: options not visible, dtypes refused, lse not returned."""
+
+    target: Target
+    dtypes: tuple[str, ...]
+    device: str
+    untested: tuple[str, ...]
+    checks_planned: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFailed:
+    """The target could not be run at all (exit code 2)."""
+
+    spec: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    target: str
+    dtype: str
+    problem: Problem
+    config: str | None
+    check: Check
+
+
+@dataclass(frozen=True, slots=True)
+class FailureFound:
+    """One cause. `count` failing checks share it; `check` is that of the shrunk problem."""
+
+    target: str
+    dtype: str
+    example_id: str
+    problem: Problem
+    config: str | None
+    check: Check
+    count: int
+    properties: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    contrast: tuple[str, ...] = ()
+    text: str = ""
+    found: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFinished:
+    """`enough` is False where a property got fewer checks than prove anything."""
+
+    target: str
+    seconds: float
+    stopped_by: str
+    thin: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    exit_code: int
+    reason: str
+    seconds: float
+    partial: bool = False
+
+
+Event = (
+    RunStarted
+    | TargetStarted
+    | TargetFailed
+    | Checked
+    | FailureFound
+    | TargetFinished
+    | RunFinished
+)
+Listener = Callable[[Event], None]

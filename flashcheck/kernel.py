@@ -1,0 +1,116 @@
+"""Kernel: a callable and what it declares, and the numeric contract that it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """What a kernel promises about its own arithmetic; the bound is derived from it.
+
+    The default is the widest contract. `None` means the table of the kernel contract
+    (docs/contract.md): it depends on the dtype.
+
+    qk                       format of the q.k products and sums
+    statistics               format of scores, running max, normalizer, lse
+    exp_error                relative error of exp
+    exp_form                 "any", "exp", "exp2", "exp2_fma"
+    p_dtype                  format to which P is rounded before P.V (None: input dtype)
+    normalizer               sums P "before_rounding", "after_rounding" or "either"
+    accumulator              format of the P.V sums
+    kv_block                 keys per block (None: any)
+    rescale_threshold        octaves by which the running maximum may lag
+    scale_in_input_dtype     q or k times scale is rounded to the input dtype
+    flushes_subnormals       None: float32 results may flush to zero on CUDA, not on a CPU
+    """
+
+    qk: Literal["float32", "tf32", "tf32x3", "float64"] = "float32"
+    statistics: Literal["float32", "float64"] = "float32"
+    exp_error: float | None = None
+    exp_form: Literal["any", "exp", "exp2", "exp2_fma"] = "any"
+    p_dtype: str | None = None
+    normalizer: Literal["before_rounding", "after_rounding", "either"] = "before_rounding"
+    accumulator: Literal["float32", "float64"] = "float32"
+    kv_block: int | None = None
+    rescale_threshold: float = 0.0
+    scale_in_input_dtype: bool = False
+    flushes_subnormals: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """An attention kernel under test: `fn(query, key, value, **options) -> out | (out, lse)`.
+
+    The calling convention is that of torch's scaled_dot_product_attention. Fields declare
+    what a signature cannot say; `None` means that the gate finds out by itself.
+
+    Errors: TypeError if `fn` cannot be called, ValueError for a field with an unknown value.
+    """
+
+    fn: Callable[..., Any]
+    _: KW_ONLY
+    name: str | None = None
+    layout: Literal["bhsd", "bshd"] = "bhsd"
+    causal_alignment: Literal["top_left", "bottom_right"] = "top_left"
+    lse_base: Literal["e", "2"] = "e"
+    masked_rows: Literal["zero", "nan", "unspecified"] = "zero"
+    dtypes: Sequence[str] | None = None
+    head_dims: Sequence[int] | None = None
+    devices: Sequence[str] | None = None
+    options: Sequence[str] | None = None
+    configs: Mapping[str, Mapping[str, Any]] | None = None
+    contract: Contract = Contract()
+    deterministic: bool = True
+    batch_invariant: bool = False
+    positive_scale: bool = False
+    backward: bool | None = None
+    isolates_masked_nan: bool = False
+    propagates_nan: bool = False
+    exact_constant_v: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A kernel as the gate knows it: everything but the function, which stays in the worker.
+
+    name       as it appears in reports
+    spec       what the user typed: a registered name, module:attribute or file.py:attribute
+    kernel     the declarations, with `fn` replaced by `absent`
+    options    the options that the kernel names, of `OPTIONS`
+    required   those of them that have no default and must always be passed
+    hidden     the signature hides names (**kwargs, a compiled object): plain form only
+    returns_lse, dims, ... are found by probing: see `probe.py`
+    source     sha256 of the source file, or None where there is none
+    file, line where the function is defined, for annotations
+    """
+
+    name: str
+    spec: str
+    kernel: Kernel
+    options: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    hidden: bool = False
+    source: str | None = None
+    file: str | None = None
+    line: int | None = None
+
+    @property
+    def configs(self) -> tuple[str | None, ...]:
+        """The names of the configurations; (None,) where there are none."""
+        return tuple(self.kernel.configs) if self.kernel.configs else (None,)
+
+
+OPTIONS: tuple[str, ...] = ("scale", "is_causal", "attn_mask", "enable_gqa")
+"""The options of the kernel contract that this version tests."""
+
+
+class TargetError(Exception):
+    """A TARGET that cannot be loaded: one line that says what is wrong and what to do."""
+
+
+def absent(*_: Any, **__: Any) -> Any:
+    """Stands for a function that lives in another process."""
+    raise TypeError("this kernel's function lives in its worker process")

@@ -1,0 +1,287 @@
+"""Problem: the frozen recipe of one attention call, its JSON and its sentence."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import typing
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from flashcheck.fills import NOISES, PATTERNS, Fill
+from flashcheck.formats import FORMATS
+from flashcheck.inputs import LAYOUTS, Inputs, Layout
+from flashcheck.masks import HIDES, Mask
+
+FORMAT_VERSION = 1
+"""Version of the JSON of a problem. Rises when an old problem would mean other bits."""
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "pattern": PATTERNS,
+    "noise": NOISES,
+    "hides": HIDES,
+    "kind": ("bool", "additive"),
+    "layout": LAYOUTS,
+}
+
+
+class ProblemError(ValueError):
+    """A recipe that cannot be built: names the field and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A recipe: everything needed to rebuild one call's tensors bit for bit anywhere.
+
+    q is [batch, heads, len_q, dim], k is [batch, kv_heads, len_k, dim], v is
+    [batch, kv_heads, len_k, dim_v]. `scores` and `values` name the families that the fills
+    were drawn from; they label reports and change no bit.
+    """
+
+    dtype: str = "float32"
+    batch: int = 1
+    heads: int = 1
+    kv_heads: int = 1
+    len_q: int = 1
+    len_k: int = 1
+    dim: int = 1
+    dim_v: int = 1
+    q: Fill = Fill()
+    k: Fill = Fill()
+    v: Fill = Fill()
+    seed: int = 0
+    scale: float | None = None
+    is_causal: bool = False
+    mask: Mask | None = None
+    layout: Layout = "contiguous"
+    scores: str = "equal"
+    values: str = "zero"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in FORMATS:
+            raise ProblemError(f"dtype {self.dtype!r} is not one of {', '.join(FORMATS)}")
+        for name in ("batch", "heads", "kv_heads", "len_q", "dim", "dim_v"):
+            if getattr(self, name) < 1:
+                raise ProblemError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.len_k < 0:
+            raise ProblemError(f"len_k is {self.len_k}; it must be at least 0")
+        if self.heads % self.kv_heads:
+            raise ProblemError(
+                f"heads ({self.heads}) is not a multiple of kv_heads ({self.kv_heads})"
+            )
+        if self.q.period < 1 or self.k.period < 1 or self.v.period < 1:
+            raise ProblemError("a fill's period must be at least 1")
+
+    @property
+    def enable_gqa(self) -> bool:
+        return self.heads != self.kv_heads
+
+    @property
+    def id(self) -> str:
+        """A content hash of the recipe."""
+        digest = hashlib.sha256(dumps(self).encode()).digest()
+        return base64.b32encode(digest)[:10].decode().lower()
+
+    def inputs(self) -> Inputs:
+        """The concrete tensors. The last few are cached; do not write to them."""
+        return _inputs(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, without the fields that have their default."""
+        return {"format_version": FORMAT_VERSION, **_plain(self)}
+
+    @staticmethod
+    def from_dict(data: object) -> Problem:
+        """The reverse of `to_dict`.
+
+        Raises ProblemError for another format version, an unknown field or a wrong type.
+        """
+        if not isinstance(data, dict):
+            raise ProblemError("a problem is a JSON object")
+        fields = dict(data)
+        version = fields.pop("format_version", None)
+        if version != FORMAT_VERSION:
+            raise ProblemError(
+                f"this problem has format_version {version!r}; "
+                f"this flashcheck reads {FORMAT_VERSION}"
+            )
+        return typing.cast(Problem, _build(Problem, fields, "problem"))
+
+    def __str__(self) -> str:
+        return describe(self)
+
+
+def dumps(problem: Problem) -> str:
+    """Canonical JSON: sorted keys, shortest floats that round-trip."""
+    return json.dumps(problem.to_dict(), sort_keys=True, separators=(",", ":"))
+
+
+@lru_cache(maxsize=8)
+def _inputs(p: Problem) -> Inputs:
+    fmt = FORMATS[p.dtype]
+    repeat = {
+        "same_batch": p.layout == "expanded_batch",
+        "same_head": p.layout == "expanded_heads",
+    }
+    mask = None
+    mask_dtype = "bool"
+    if p.mask is not None:
+        mask = p.mask.evaluate(p.batch, p.heads, p.len_q, p.len_k, p.dtype, p.seed * 4 + 3)
+        if p.mask.kind == "additive":
+            mask_dtype = p.dtype if p.mask.dtype == "query" else "float32"
+    return Inputs(
+        dtype=p.dtype,
+        q=p.q.evaluate((p.batch, p.heads, p.len_q, p.dim), fmt, p.seed * 4),
+        k=p.k.evaluate((p.batch, p.kv_heads, p.len_k, p.dim), fmt, p.seed * 4 + 1, **repeat),
+        v=p.v.evaluate((p.batch, p.kv_heads, p.len_k, p.dim_v), fmt, p.seed * 4 + 2, **repeat),
+        scale=p.scale,
+        is_causal=p.is_causal,
+        mask=mask,
+        mask_dtype=mask_dtype,
+        enable_gqa=p.enable_gqa,
+        layout=p.layout,
+    )
+
+
+# -- JSON ---------------------------------------------------------------------------------
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        default = field.default
+        # -0.0 == 0.0, and the two are different inputs.
+        if value == default and repr(value) == repr(default):
+            continue
+        plain[field.name] = _plain(value) if dataclasses.is_dataclass(value) else value
+    return plain
+
+
+def _build(cls: type, data: dict[str, Any], where: str) -> Any:
+    if not isinstance(data, dict):
+        raise ProblemError(f"{where} must be a JSON object, not {data!r}")
+    hints = typing.get_type_hints(cls)
+    known = {f.name for f in dataclasses.fields(cls)}
+    unknown = sorted(set(data) - known)
+    if unknown:
+        raise ProblemError(f"{where} has the unknown field {unknown[0]!r}")
+    return cls(
+        **{name: _value(hints[name], value, f"{where}.{name}") for name, value in data.items()}
+    )
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    name = where.rsplit(".", 1)[-1]
+    if name in _CHOICES and value not in _CHOICES[name]:
+        raise ProblemError(f"{where} is {value!r}; it must be one of {', '.join(_CHOICES[name])}")
+    if name == "plants":
+        return tuple(_plant(item, where) for item in value)
+    if hint is Fill:
+        return _build(Fill, value, where)
+    if Mask in typing.get_args(hint):
+        return None if value is None else _build(Mask, value, where)
+    allowed = typing.get_args(hint) or (hint,)
+    if value is None and type(None) in allowed:
+        return None
+    if float in allowed and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if hint is int and not (isinstance(value, int) and not isinstance(value, bool)):
+        raise ProblemError(f"{where} must be a whole number, not {value!r}")
+    if hint is bool and not isinstance(value, bool):
+        raise ProblemError(f"{where} must be true or false, not {value!r}")
+    if hint is float or float in allowed:
+        raise ProblemError(f"{where} must be a number, not {value!r}")
+    if name in ("dtype", "scores", "values") and not isinstance(value, str):
+        raise ProblemError(f"{where} must be a string, not {value!r}")
+    return value
+
+
+def _plant(item: Any, where: str) -> tuple[tuple[int, int, int, int], float]:
+    try:
+        (b, h, pos, c), value = item
+        return (int(b), int(h), int(pos), int(c)), float(value)
+    except (TypeError, ValueError):
+        raise ProblemError(f"{where} holds {item!r}, not [[b, h, position, channel], value]") from None
+
+
+# -- the sentence -------------------------------------------------------------------------
+
+
+def describe(p: Problem) -> str:
+    """One sentence: shapes, options, then what q, k and v hold."""
+    shapes = [_count(p.len_q, "query", "queries"), _count(p.len_k, "key", "keys")]
+    shapes.append(f"head size {p.dim}" + (f" (v {p.dim_v})" if p.dim_v != p.dim else ""))
+    if p.batch > 1:
+        shapes.append(f"batch {p.batch}")
+    if p.enable_gqa:
+        shapes.append(f"{p.heads} query heads on {_count(p.kv_heads, 'key head', 'key heads')}")
+    elif p.heads > 1:
+        shapes.append(f"{p.heads} heads")
+    shapes.append(p.dtype)
+    if p.is_causal:
+        shapes.append("causal")
+    shapes.append(_describe_mask(p.mask) if p.mask else "no mask")
+    if p.scale is not None:
+        shapes.append(f"scale {p.scale:g}")
+    if p.layout != "contiguous":
+        shapes.append(f"{p.layout.replace('_', ' ')} layout")
+    parts = [f"{n} = {_describe_fill(f, n)}" for n, f in (("q", p.q), ("k", p.k), ("v", p.v))]
+    return ", ".join(shapes) + "; " + "; ".join(parts)
+
+
+def _count(n: int, one: str, many: str) -> str:
+    return f"{n} {one if n == 1 else many}"
+
+
+def _describe_fill(f: Fill, tensor: str) -> str:
+    place = "query" if tensor == "q" else "key"
+    at = f"{place} {f.at}" if f.at >= 0 else ("the last " + place if f.at == -1 else f"{place} {f.at}")
+    text = {
+        "constant": f"{f.level:g} everywhere",
+        "spike": f"{f.base:g} except {f.level:g} at {at}",
+        "step": f"{f.base:g}, then {f.level:g} from {at} on",
+        "stairs": f"{f.base:g} plus {f.level:g} every {_count(f.period, place, place + 's')}",
+        "cycle": f"{f.base:g} except {f.level:g} every {_count(f.period, place, place + 's')} from 0",
+        "alternate": f"{f.level:g} and {-f.level:g} in turn",
+    }[f.pattern]
+    if f.noise != "none":
+        text += f" + {f.noise} noise"
+        text += f" x {f.spread:g}" if f.noise != "wide" else f" over 2^+-{f.spread:g}"
+    for index, value in f.plants:
+        text += f", {value:g} at {list(index)}"
+    return text
+
+
+def _describe_mask(m: Mask) -> str:
+    hidden = {
+        "nothing": "nothing hidden",
+        "tail": f"last {_count(m.amount, 'key', 'keys')} hidden",
+        "head": f"first {_count(m.amount, 'key', 'keys')} hidden",
+        "row": f"query {m.amount} sees no key",
+        "block": f"keys {16 * m.amount} to {16 * m.amount + 15} hidden",
+        "future": f"keys beyond the query's position + {m.amount} hidden",
+        "window": f"keys further than {m.amount} hidden",
+        "random": "about half hidden at random",
+        "all": "every key hidden",
+    }[m.hides]
+    kind = "boolean mask" if m.kind == "bool" else f"additive {m.dtype} mask"
+    text = f"{kind} of rank {m.rank} ({hidden}"
+    if m.kind == "additive" and m.bias != Fill():
+        text += f", bias {_describe_fill(m.bias, 'k')}"
+    return text + ")"
+
+
+def noise_free(p: Problem) -> bool:
+    """Whether no tensor holds noise."""
+    return all(f.noise == "none" for f in (p.q, p.k, p.v))
+
+
+def elements(p: Problem) -> int:
+    """How many multiply-adds q.k costs: the size by which problems are compared."""
+    return int(np.prod([p.batch, p.heads, p.len_q, max(p.len_k, 1), p.dim + p.dim_v]))
