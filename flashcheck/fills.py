@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from flashcheck.formats import Array, Format
 
 Pattern = Literal["constant", "spike", "step", "stairs", "cycle", "alternate"]
-Noise = Literal[
-    "none", "normal", "positive", "negative", "signs", "outliers", "wide", "special"
-]
+Noise = Literal["none", "normal", "positive", "negative", "signs", "outliers", "wide", "special"]
 Index = tuple[int, int, int, int]
 Plant = tuple[Index, float]
 
@@ -157,7 +155,9 @@ class Fill:
         return magnitude if self.noise == "positive" else -magnitude
 
 
-def _hash(state: NDArray[np.uint64] | np.uint64, value: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
+def _hash(
+    state: NDArray[np.uint64] | np.uint64, value: NDArray[np.uint64] | np.uint64
+) -> NDArray[np.uint64]:
     """One splitmix64 step: advances `state` by 1 + value increments and mixes."""
     with np.errstate(over="ignore"):
         z = np.asarray(state + (value + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15), np.uint64)

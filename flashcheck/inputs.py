@@ -41,7 +41,8 @@ class Inputs:
       storage where the shapes allow, else transposed); padded (rows and channels longer in
       memory than in the view); offset (a storage offset of one element); expanded_batch,
       expanded_heads (stride 0 in k and v).
-    `passed` names options that are passed although they are neutral.
+    `passed` names options that are passed although they are neutral; `bottom_right` is how
+    the kernel under test declares is_causal to be aligned.
     """
 
     dtype: str
@@ -55,6 +56,7 @@ class Inputs:
     enable_gqa: bool = False
     layout: Layout = "contiguous"
     passed: frozenset[str] = frozenset()
+    bottom_right: bool = False
 
     @property
     def format(self) -> Format:
@@ -83,7 +85,8 @@ class Inputs:
         if self.mask is not None:
             seen &= self.mask if self.mask.dtype == bool else self.mask != -np.inf
         if self.is_causal:
-            seen &= np.arange(lk) <= np.arange(lq)[:, None]
+            shift = lk - lq if self.bottom_right else 0
+            seen &= np.arange(lk) <= np.arange(lq)[:, None] + shift
         return seen
 
     @cached_property

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
+
+
+def _check_choices(record: object) -> None:
+    for name, hint in typing.get_type_hints(type(record)).items():
+        choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+        if choices and getattr(record, name) not in choices:
+            allowed = ", ".join(map(repr, choices))
+            raise ValueError(f"{name} is {getattr(record, name)!r}; it must be one of {allowed}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +48,9 @@ class Contract:
     scale_in_input_dtype: bool = False
     flushes_subnormals: bool | None = None
 
+    def __post_init__(self) -> None:
+        _check_choices(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
@@ -70,6 +82,11 @@ class Kernel:
     isolates_masked_nan: bool = False
     propagates_nan: bool = False
     exact_constant_v: bool = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.fn):
+            raise TypeError(f"fn is a {type(self.fn).__name__}, which cannot be called")
+        _check_choices(self)
 
 
 @dataclass(frozen=True, slots=True)

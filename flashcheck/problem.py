@@ -207,7 +207,9 @@ def _plant(item: Any, where: str) -> tuple[tuple[int, int, int, int], float]:
         (b, h, pos, c), value = item
         return (int(b), int(h), int(pos), int(c)), float(value)
     except (TypeError, ValueError):
-        raise ProblemError(f"{where} holds {item!r}, not [[b, h, position, channel], value]") from None
+        raise ProblemError(
+            f"{where} holds {item!r}, not [[b, h, position, channel], value]"
+        ) from None
 
 
 # -- the sentence -------------------------------------------------------------------------
@@ -241,7 +243,11 @@ def _count(n: int, one: str, many: str) -> str:
 
 def _describe_fill(f: Fill, tensor: str) -> str:
     place = "query" if tensor == "q" else "key"
-    at = f"{place} {f.at}" if f.at >= 0 else ("the last " + place if f.at == -1 else f"{place} {f.at}")
+    at = (
+        f"{place} {f.at}"
+        if f.at >= 0
+        else ("the last " + place if f.at == -1 else f"{place} {f.at}")
+    )
     text = {
         "constant": f"{f.level:g} everywhere",
         "spike": f"{f.base:g} except {f.level:g} at {at}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import enum
 import math
 from dataclasses import dataclass, field
@@ -63,7 +64,8 @@ class Check:
     counts: dict[str, int] = field(default_factory=dict)
     stats: dict[str, Any] = field(default_factory=dict)
 
-    @property
+    # The field `property` hides the decorator of that name.
+    @builtins.property
     def failed(self) -> bool:
         return self.verdict.failed
 

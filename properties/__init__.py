@@ -1,0 +1,1 @@
+"""The properties: laws that every attention kernel must satisfy, one a file."""

@@ -1,0 +1,25 @@
+"""Refuses to run where this repository hides another package's `kernels` or `properties`."""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent
+
+
+def pytest_configure() -> None:
+    elsewhere = [entry for entry in sys.path if Path(entry).resolve() != ROOT]
+    if len(elsewhere) == len(sys.path):
+        return
+    for name in ("kernels", "properties"):
+        hidden = PathFinder.find_spec(name, elsewhere)
+        if hidden is not None and hidden.origin is not None:
+            raise pytest.UsageError(
+                f"the root of this repository is on sys.path, where its folder {name}/ hides the "
+                f"installed package {hidden.origin}: run `pytest` or `python -P -m pytest`, not "
+                "`python -m pytest`, and take the root out of PYTHONPATH"
+            )

@@ -1,0 +1,290 @@
+"""Arena: the tensors of one call laid out in one byte buffer, with guard bands between them.
+
+    | guard | storage of q | guard | guard | storage of k | guard | ...
+
+A plan says where each tensor lies and depends on shapes, dtype and layout alone, so that
+the memory that does not count (the guards, the padding of a padded layout) can change while
+every address stays the same. Nothing here needs torch except `tensors`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from flashcheck.inputs import Inputs, Layout
+
+if TYPE_CHECKING:
+    import torch
+
+Bytes = NDArray[np.uint8]
+Guard = Literal["zeros", "nan"]
+Order = Literal["bhsd", "bshd"]
+
+ALIGNMENT = 64
+GUARD = 256
+PAD_CHANNELS = 16
+PAD_ROWS = 3
+
+NUMPY_DTYPES: dict[str, np.dtype[Any]] = {
+    "float64": np.dtype(np.float64),
+    "float32": np.dtype(np.float32),
+    "float16": np.dtype(np.float16),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+    "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "bool": np.dtype(np.bool_),
+}
+
+# All ones is a quiet NaN in every float format above; a bool must stay 0 or 1.
+_GUARD_BYTE: dict[tuple[Guard, bool], int] = {
+    ("zeros", False): 0,
+    ("zeros", True): 0,
+    ("nan", False): 0xFF,
+    ("nan", True): 1,
+}
+
+
+class Key(NamedTuple):
+    """What a plan depends on. Shapes are [B, H, L, D] whatever the kernel's `order`."""
+
+    dtype: str
+    q: tuple[int, ...]
+    k: tuple[int, ...]
+    v: tuple[int, ...]
+    layout: Layout
+    mask: tuple[int, ...] | None
+    mask_dtype: str
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A strided tensor inside a storage.
+
+    shape    as the kernel sees it: [B, H, L, D], or [B, L, H, D] for order "bshd"
+    strides  in elements, one per axis of `shape`
+    offset   of the first element, in elements from the start of the storage
+    """
+
+    name: str
+    storage: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The memory of one tensor, or of q, k and v together (packed).
+
+    start, count  the first byte, aligned, and the number of elements
+    begin, end    the bytes that it owns, its two guards included
+    """
+
+    names: tuple[str, ...]
+    dtype: str
+    start: int
+    count: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where everything lies in a buffer of `size` bytes."""
+
+    key: Key
+    views: tuple[View, ...]
+    storages: tuple[Storage, ...]
+    size: int
+
+
+def key_of(inputs: Inputs, order: Order) -> Key:
+    """The key of the plan for `inputs` as a kernel of this order receives them."""
+    return Key(
+        dtype=inputs.dtype,
+        q=inputs.q.shape,
+        k=inputs.k.shape,
+        v=inputs.v.shape,
+        layout=inputs.layout,
+        mask=None if inputs.mask is None else inputs.mask.shape,
+        mask_dtype=inputs.mask_dtype,
+        order=order,
+    )
+
+
+@lru_cache(maxsize=256)
+def plan(key: Key) -> Plan:
+    """Lay out q, k, v and the mask. Plans of equal keys are equal, in every process."""
+    builder = _Builder(key)
+    layout = key.layout
+    if layout == "packed" and not (key.q == key.k == key.v):
+        layout = "transposed"
+    if layout == "packed":
+        builder.packed()
+    else:
+        for name, shape in (("q", key.q), ("k", key.k), ("v", key.v)):
+            builder.tensor(name, shape, layout)
+    if key.mask is not None:
+        storage = builder.storage(("mask",), key.mask_dtype, math.prod(key.mask))
+        builder.views.append(View("mask", storage, key.mask, _contiguous(key.mask), 0))
+    return Plan(key, tuple(builder.views), tuple(builder.storages), builder.end)
+
+
+class _Builder:
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.views: list[View] = []
+        self.storages: list[Storage] = []
+        self.end = 0
+
+    def storage(self, names: tuple[str, ...], dtype: str, count: int) -> int:
+        count = max(count, 1)  # torch refuses a buffer without elements
+        begin = self.end
+        start = begin + GUARD
+        size = count * NUMPY_DTYPES[dtype].itemsize
+        self.end = -(-(start + size + GUARD) // ALIGNMENT) * ALIGNMENT
+        self.storages.append(Storage(names, dtype, start, count, begin, self.end))
+        return len(self.storages) - 1
+
+    def tensor(self, name: str, shape: tuple[int, ...], layout: Layout) -> None:
+        """q, k or v, of shape [B, H, L, D], alone in its storage."""
+        b, h, length, d = shape
+        heads_first = (self.key.order == "bhsd") != (layout == "transposed")
+        same_batch = name != "q" and layout == "expanded_batch"
+        same_head = name != "q" and layout == "expanded_heads"
+        b, h = (1 if same_batch else b), (1 if same_head else h)
+        if layout == "padded":
+            length, d = length + PAD_ROWS, d + PAD_CHANNELS
+        if heads_first:
+            sb, sh, sl, sd = _contiguous((b, h, length, d))
+        else:
+            sb, sl, sh, sd = _contiguous((b, length, h, d))
+        sb, sh = (0 if same_batch else sb), (0 if same_head else sh)
+        offset = 1 if layout == "offset" else 0
+        storage = self.storage((name,), self.key.dtype, b * h * length * d + offset)
+        self._view(name, storage, shape, (sb, sh, sl, sd), offset)
+
+    def packed(self) -> None:
+        """q, k and v as [B, L, 3, H, D], as one projection of the activations gives them."""
+        b, h, length, d = self.key.q
+        sb, sl, part, sh, sd = _contiguous((b, length, 3, h, d))
+        names = ("q", "k", "v")
+        storage = self.storage(names, self.key.dtype, b * length * 3 * h * d)
+        for i, name in enumerate(names):
+            self._view(name, storage, self.key.q, (sb, sh, sl, sd), i * part)
+
+    def _view(
+        self,
+        name: str,
+        storage: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        offset: int,
+    ) -> None:
+        if self.key.order == "bshd":
+            shape = (shape[0], shape[2], shape[1], shape[3])
+            strides = (strides[0], strides[2], strides[1], strides[3])
+        self.views.append(View(name, storage, shape, strides, offset))
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides, as torch computes them: an axis of length 0 counts as 1."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
+    return tuple(strides)
+
+
+# -- writing and reading ------------------------------------------------------------------
+
+
+def write(plan: Plan, inputs: Inputs, buffer: Bytes, guard: Guard = "zeros") -> None:
+    """Fill buffer[:plan.size]: every byte is a value of a tensor or a guard."""
+    for storage in plan.storages:
+        buffer[storage.begin : storage.end] = _GUARD_BYTE[guard, storage.dtype == "bool"]
+    values: Mapping[str, NDArray[Any] | None] = {
+        "q": inputs.q,
+        "k": inputs.k,
+        "v": inputs.v,
+        "mask": inputs.mask,
+    }
+    for view in plan.views:
+        array = values[view.name]
+        assert array is not None
+        if view.name != "mask" and plan.key.order == "bshd":
+            array = array.swapaxes(1, 2)
+        target = array_view(plan, view, buffer)
+        repeated = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in view.strides)
+        # The values are representable, so that this cast is exact.
+        np.copyto(target[repeated], array[repeated], casting="unsafe")
+
+
+def array_view(plan: Plan, view: View, buffer: Bytes) -> NDArray[Any]:
+    """A view as a NumPy array (ml_dtypes for bfloat16 and float8), writable."""
+    storage = plan.storages[view.storage]
+    dtype = NUMPY_DTYPES[storage.dtype]
+    return np.ndarray(
+        view.shape,
+        dtype,
+        buffer.data,
+        storage.start + view.offset * dtype.itemsize,
+        tuple(stride * dtype.itemsize for stride in view.strides),
+    )
+
+
+def tensors(plan: Plan, buffer: Bytes | torch.Tensor) -> dict[str, torch.Tensor]:
+    """Torch views on the buffer (a uint8 tensor on a device, or bytes on the CPU).
+
+    On the CPU each tensor has a storage of its own, as a user's tensors have; the storages
+    keep the buffer alive.
+    """
+    import torch
+
+    bases: list[torch.Tensor] = []
+    for storage in plan.storages:
+        dtype = getattr(torch, storage.dtype)
+        if isinstance(buffer, torch.Tensor):
+            size = storage.count * NUMPY_DTYPES[storage.dtype].itemsize
+            bases.append(buffer[storage.start : storage.start + size].view(dtype))
+        else:
+            bases.append(
+                torch.frombuffer(
+                    buffer.data, dtype=dtype, count=storage.count, offset=storage.start
+                )
+            )
+    return {
+        view.name: bases[view.storage].as_strided(
+            view.shape, view.strides, bases[view.storage].storage_offset() + view.offset
+        )
+        for view in plan.views
+    }
+
+
+def changed(plan: Plan, before: Bytes, after: Bytes) -> tuple[str, ...]:
+    """The tensors whose bytes, or the bytes around them, differ between two buffers."""
+    if np.array_equal(before[: plan.size], after[: plan.size]):
+        return ()
+    where = np.flatnonzero(before[: plan.size] != after[: plan.size])
+    names: list[str] = []
+    for storage in plan.storages:
+        inside = where[(where >= storage.begin) & (where < storage.end)]
+        if not inside.size:
+            continue
+        if len(storage.names) == 1:
+            names += storage.names
+            continue
+        _, h, _, d = plan.key.q
+        element = (inside - storage.start) // NUMPY_DTYPES[storage.dtype].itemsize
+        element = np.clip(element, 0, storage.count - 1)  # a guard belongs to its neighbour
+        parts = np.unique(element // (h * d) % len(storage.names))
+        names += [storage.names[int(part)] for part in parts]
+    return tuple(names)

@@ -1,0 +1,33 @@
+"""Budget: how much of a run goes to one target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PRESETS = {"smoke": (200, None), "pr": (3000, 60.0), "nightly": (100_000, None)}
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Checks, or seconds, whichever ends first; for one target with all its dtypes."""
+
+    name: str
+    checks: int | None
+    seconds: float | None
+
+    @staticmethod
+    def parse(text: str) -> Budget:
+        """smoke, pr, nightly, N checks or Ns seconds. Raises ValueError."""
+        if text in PRESETS:
+            return Budget(text, *PRESETS[text])
+        try:
+            if text.endswith("s") and float(text[:-1]) > 0:
+                return Budget(text, None, float(text[:-1]))
+            if int(text) > 0:
+                return Budget(text, int(text), None)
+        except ValueError:
+            pass
+        raise ValueError(
+            f"budget {text!r} is none of smoke, pr, nightly, a number of checks (500) "
+            "or of seconds (30s)"
+        )

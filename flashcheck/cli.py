@@ -1,0 +1,217 @@
+"""The command line: flashcheck gate, replay, show, list, env."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+import flashcheck
+from flashcheck import config
+from flashcheck.formats import DTYPES
+
+COULD_NOT_RUN = 2
+
+
+class _Fails(click.ClickException):
+    """One line on stderr, exit code 2."""
+
+    exit_code = COULD_NOT_RUN
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(flashcheck.__version__, prog_name="flashcheck")
+def main() -> None:
+    """The numerical correctness gate for attention kernels."""
+
+
+@main.command()
+@click.argument("targets", metavar="TARGET...", nargs=-1)
+@click.option("--dtype", multiple=True, metavar="D[,D]", help="dtypes [default: all it takes]")
+@click.option("--device", metavar="cpu|cuda[:i]", help="where to run [default: cpu]")
+@click.option("--budget", metavar="smoke|pr|nightly|N|Ns", help="for each TARGET [default: pr]")
+@click.option("--seed", type=int, help="repeat a run [default: a fresh one, printed]")
+@click.option("--report", multiple=True, metavar="FORMAT=PATH", help="json, md or junit; repeatable")
+@click.option("--examples", metavar="DIR", help="where failing inputs go [.flashcheck/examples]")
+@click.option("--timeout", type=float, help="seconds a call may take [60]")
+@click.option("--max-vacuous", type=float, help="share of checks that may prove nothing [0.1]")
+@click.option("--no-isolate", is_flag=True, help="run the kernel in this process, for debuggers")
+@click.option("-q", "--quiet", is_flag=True, help="failures and the verdict only")
+@click.option("--no-color", is_flag=True, help="plain text (NO_COLOR is respected too)")
+def gate(targets: tuple[str, ...], **flags: Any) -> None:
+    """Check kernels; the entry point for CI.
+
+    TARGET is a registered name (numpy_online, torch_sdpa[math]), package.module:attribute or
+    path/to/file.py:attribute: a callable with the signature of torch's
+    scaled_dot_product_attention, or a flashcheck.Kernel.
+
+    \b
+    Exit codes: 0 every check is within its bound; 1 a kernel is wrong; 2 could not run;
+    3 ran, but proves nothing; 130 interrupted.
+    """
+    settings = _settings(flags)
+    names = list(targets) or settings.get("kernels", [])
+    if not names:
+        raise _Fails("no TARGET: name a kernel, such as path/to/file.py:attention, or set "
+                     "kernels in [tool.flashcheck] of pyproject.toml")  # fmt: skip
+    from flashcheck.events import Event, RunFinished
+    from flashcheck.gate import EXAMPLES, MAX_VACUOUS
+    from flashcheck.gate import gate as run
+    from flashcheck.reporting import Recorder, parse_report, write_reports
+    from flashcheck.reporting.github import GitHub, active
+    from flashcheck.reporting.terminal import Terminal
+
+    try:
+        reports = [parse_report(text) for text in _list(settings.get("report"))]
+    except ValueError as error:
+        raise _Fails(f"--report: {error}") from None
+    for _, path in reports:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    recorder = Recorder()
+    terminal = Terminal(recorder, quiet=flags["quiet"], no_color=flags["no_color"], reports=reports)
+    github = GitHub(recorder) if active() else None
+
+    def listen(event: Event) -> None:
+        recorder(event)
+        if isinstance(event, RunFinished):
+            write_reports(recorder.summary(), reports)
+        terminal(event)
+        if github is not None:
+            github(event)
+
+    try:
+        result = run(
+            names,
+            dtypes=_dtypes(_list(settings.get("dtype"))),
+            device=settings.get("device"),
+            budget=str(settings.get("budget", "pr")),
+            seed=settings.get("seed"),
+            examples=settings.get("examples") or EXAMPLES,
+            isolate=not flags["no_isolate"],
+            timeout=settings.get("timeout") or 60.0,
+            max_vacuous=settings.get("max_vacuous", MAX_VACUOUS),
+            command=" ".join(["flashcheck", *map(shlex.quote, sys.argv[1:])]),
+            listeners=(listen,),
+        )
+    except (ValueError, OSError) as error:
+        raise _Fails(str(error)) from None
+    finally:
+        terminal.close()
+    sys.exit(result.exit_code)
+
+
+@main.command()
+@click.argument("what", metavar="[ID|PATH|DIR]...", nargs=-1)
+@click.option("--kernel", metavar="TARGET", help="run the same inputs on another kernel")
+@click.option("--device", metavar="cpu|cuda[:i]", help="where to run [default: as recorded]")
+@click.option("--examples", metavar="DIR", help="where examples are [.flashcheck/examples]")
+@click.option("--timeout", type=float, default=60.0, help="seconds a call may take [60]")
+@click.option("--no-isolate", is_flag=True, help="run the kernel in this process, for debuggers")
+def replay(
+    what: tuple[str, ...],
+    kernel: str | None,
+    device: str | None,
+    examples: str | None,
+    timeout: float,
+    no_isolate: bool,
+) -> None:
+    """Run saved examples again: FIXED, FAILED, CHANGED or ERROR each.
+
+    Without an argument, all of .flashcheck/examples. Exit codes: 0 all fixed or nothing to do;
+    1 any FAILED or CHANGED; 2 any ERROR.
+    """
+    from flashcheck import examples as store
+    from flashcheck import replay as again
+
+    folder = _folder(examples)
+    try:
+        paths = [p for item in what or (None,) for p in store.find(item, folder)]
+    except store.ExampleError as error:
+        raise _Fails(str(error)) from None
+    results = again.replay(
+        paths, kernel=kernel, device=device, timeout=timeout, isolate=not no_isolate
+    )
+    click.echo(again.render(results))
+    sys.exit(again.exit_code(results))
+
+
+@main.command()
+@click.argument("example", metavar="ID|PATH")
+@click.option("--examples", metavar="DIR", help="where examples are [.flashcheck/examples]")
+def show(example: str, examples: str | None) -> None:
+    """Explain a saved example: the sentence, the numbers and the measured contrast."""
+    from flashcheck import examples as store
+
+    try:
+        for path in store.find(example, _folder(examples)):
+            click.echo(store.load(path).render())
+    except store.ExampleError as error:
+        raise _Fails(str(error)) from None
+
+
+@main.command("list")
+@click.argument("what", type=click.Choice(["kernels", "properties", "dtypes", "families"]))
+def list_(what: str) -> None:
+    """List the registered kernels, the properties, the dtypes or the input families."""
+    if what == "kernels":
+        from flashcheck.loading import registered
+
+        lines = list(registered())
+    elif what == "properties":
+        from flashcheck.law import laws
+
+        lines = [f"{law.name:<22} {law.statement}" for law in laws()]
+    elif what == "dtypes":
+        lines = list(DTYPES)
+    else:
+        from flashcheck.strategies import SCORES, VALUES
+
+        lines = [f"scores  {name}" for name in SCORES] + [f"values  {name}" for name in VALUES]
+    click.echo("\n".join(lines))
+
+
+@main.command()
+@click.option("--device", metavar="cpu|cuda[:i]", help="also describe this device")
+def env(device: str | None) -> None:
+    """Versions, devices and numeric flags, as every report and example records them."""
+    from flashcheck import environment
+
+    click.echo("\n".join(environment.lines(environment.collect(device))))
+
+
+def _settings(flags: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with what the command line says on top."""
+    try:
+        settings = config.load(Path.cwd())
+    except config.ConfigError as error:
+        raise _Fails(str(error)) from None
+    given = {k: v for k, v in flags.items() if v is not None and v != ()}
+    return {**settings, **given}
+
+
+def _list(value: Any) -> list[str]:
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else [str(item) for item in value]
+
+
+def _dtypes(given: list[str]) -> list[str] | None:
+    short = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
+    names = [short.get(d.strip(), d.strip()) for item in given for d in item.split(",")]
+    for name in names:
+        if name not in DTYPES:
+            raise _Fails(f"--dtype: there is no dtype {name!r}; there are {', '.join(DTYPES)}")
+    return list(dict.fromkeys(names)) or None
+
+
+def _folder(given: str | None) -> Path:
+    if given is not None:
+        return Path(given)
+    try:
+        settings = config.load(Path.cwd())
+    except config.ConfigError as error:
+        raise _Fails(str(error)) from None
+    return Path(settings.get("examples", ".flashcheck/examples"))

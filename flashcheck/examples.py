@@ -1,0 +1,500 @@
+"""Examples: counterexamples as files that travel.
+
+An example is `fc-xxxxxxxx.json`, and `fc-xxxxxxxx.safetensors` beside it only where a user's
+tensors were captured, which no recipe can rebuild. Reading one runs no code and imports no
+kernel. Nothing here deletes a file.
+
+A file proves itself when it is read: `digest` covers everything in the JSON, the partner's
+sha256 is in the JSON, and `inputs_sha256` is that of the input bits, so that a recipe which
+rebuilds to other bits on this machine is refused instead of being replayed as something else.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import tempfile
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from flashcheck.arena import NUMPY_DTYPES
+from flashcheck.formats import FORMATS, Array
+from flashcheck.inputs import LAYOUTS, Inputs
+from flashcheck.masks import Mask
+from flashcheck.problem import Problem, ProblemError, describe
+from flashcheck.verdict import Verdict, Worst
+
+FORMAT_VERSION = 1
+"""Version of an example's JSON. Rises when an old reader would misunderstand it."""
+
+FOLDER = Path(".flashcheck/examples")
+"""Where examples are saved and looked for by default."""
+
+SIZE_LIMIT = 10_000
+"""Bytes of an example's JSON; beyond it the explanation is cut, then what was found first."""
+
+_KIND = "flashcheck-example"
+_ID = re.compile(r"(?:fc-)?([a-z2-7]{1,8})")
+_CUT = "... (cut to keep the example small)"
+
+
+class ExampleError(Exception):
+    """An example that cannot be read or written: one line with the file and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """One failing check, with everything needed to make it again.
+
+    problem     the shrunk recipe. Where tensors were captured, their shapes and options and
+                the seed that properties read
+    captured    the tensors where a recipe cannot rebuild them (see `of_tensors`)
+    spec        the TARGET as the user typed it; name and source (a sha256) are the kernel's
+    verdict, symptom, ratio, message, worst   as in the check
+    seed        of the run that found it
+    contrast    sentences about neighbours that pass or fail
+    text        the explanation as the terminal shows it
+    found       the problem before it was shrunk
+    mask_forms  the mask forms that probing found, which one property chooses from; None: all
+    """
+
+    problem: Problem
+    property: str
+    spec: str
+    name: str
+    verdict: Verdict
+    config: str | None = None
+    captured: Inputs | None = None
+    source: str | None = None
+    device: str = "cpu"
+    symptom: str = ""
+    ratio: float = 0.0
+    message: str = ""
+    worst: Worst | None = None
+    seed: int | None = None
+    contrast: tuple[str, ...] = ()
+    text: str = ""
+    environment: dict[str, Any] = field(default_factory=dict)
+    found: Problem | None = None
+    mask_forms: frozenset[tuple[str, str, int]] | None = None
+    format_version: int = FORMAT_VERSION
+
+    @cached_property
+    def id(self) -> str:
+        """fc- and eight characters of a hash of what defines the check, and of nothing else."""
+        what = {
+            "problem": self.problem.to_dict(),
+            "inputs": None if self.captured is None else self.inputs_sha256,
+            "property": self.property,
+            "spec": self.spec,
+            "config": self.config,
+        }
+        return "fc-" + base64.b32encode(_sha256(what))[:8].decode().lower()
+
+    @cached_property
+    def inputs_sha256(self) -> str:
+        return bits_sha256(self.inputs)
+
+    @cached_property
+    def dtype(self) -> str:
+        return self.problem.dtype
+
+    @cached_property
+    def inputs(self) -> Inputs:
+        """The captured tensors, or those that the recipe makes."""
+        return self.problem.inputs() if self.captured is None else self.captured
+
+    @cached_property
+    def sentence(self) -> str:
+        """The problem in words."""
+        if self.captured is None:
+            return describe(self.problem)
+        shapes = describe(self.problem).split("; q = ")[0]
+        return shapes.replace("(nothing hidden)", "(captured)") + "; captured tensors"
+
+
+def of_tensors(inputs: Inputs, seed: int = 0) -> tuple[Problem, Inputs]:
+    """`problem` and `captured` of an example that holds a user's tensors."""
+    b, hq, hkv, lq, lk, d, dv = inputs.shape
+    mask = None
+    if inputs.mask is not None:
+        mask = Mask(
+            kind="bool" if inputs.mask.dtype == bool else "additive",
+            dtype="float32" if inputs.mask_dtype in ("bool", "float32") else "query",
+            rank=inputs.mask.ndim,
+        )
+    problem = Problem(
+        dtype=inputs.dtype, batch=b, heads=hq, kv_heads=hkv, len_q=lq, len_k=lk, dim=d, dim_v=dv,
+        seed=seed, scale=inputs.scale, is_causal=inputs.is_causal, mask=mask,
+        layout=inputs.layout, scores="captured", values="captured",
+    )  # fmt: skip
+    # How is_causal is aligned is the kernel's to declare, not the tensors'.
+    return problem, inputs.with_(bottom_right=False)
+
+
+# -- writing ------------------------------------------------------------------------------
+
+
+def save(example: Example, folder: str | os.PathLike[str] = FOLDER) -> Path:
+    """Write the example as <id>.json, replacing an older one of the same check.
+
+    Each file appears whole or not at all. Raises ExampleError for tensors that do not fit
+    their dtype, OSError where the folder cannot be written.
+    """
+    where = Path(folder)
+    where.mkdir(parents=True, exist_ok=True)
+    path = where / f"{example.id}.json"
+    partner = None
+    if example.captured is not None:
+        partner = _tensor_file(example.captured, path)
+        _write(path.with_suffix(".safetensors"), partner)
+    data = _document(example, partner)
+    if len(data) > SIZE_LIMIT:
+        spare = SIZE_LIMIT - len(_document(replace(example, text=_CUT), partner)) - 64
+        lines = example.text.split("\n")
+        while lines and sum(len(json.dumps(line)) + 8 for line in lines) > spare:
+            lines.pop()
+        short = replace(example, text="\n".join([*lines, _CUT]))
+        data = _document(short, partner)
+        if len(data) > SIZE_LIMIT:
+            data = _document(replace(short, found=None, contrast=short.contrast[:8]), partner)
+    _write(path, data)
+    return path
+
+
+def _document(e: Example, partner: bytes | None) -> bytes:
+    record = {
+        "kind": _KIND,
+        "format_version": FORMAT_VERSION,
+        "id": e.id,
+        "kernel": {"spec": e.spec, "name": e.name, "source": e.source, "config": e.config},
+        "property": e.property,
+        "dtype": e.dtype,
+        "device": e.device,
+        "verdict": e.verdict.value,
+        "symptom": e.symptom,
+        "ratio": e.ratio,
+        "message": e.message,
+        "worst": None if e.worst is None else asdict(e.worst),
+        "seed": e.seed,
+        "problem": e.problem.to_dict(),
+        "found": None if e.found is None else e.found.to_dict(),
+        "inputs_sha256": e.inputs_sha256,
+        "captured": None if e.captured is None else _captured(e.captured, partner),
+        "mask_forms": None if e.mask_forms is None else sorted("/".join(map(str, f))
+                                                               for f in e.mask_forms),
+        "contrast": e.contrast,
+        "text": e.text.split("\n"),
+        "environment": e.environment,
+    }  # fmt: skip
+    record["digest"] = _sha256(record).hex()
+    text = json.dumps(_plain(record), indent=1, sort_keys=True, ensure_ascii=False)
+    return text.encode() + b"\n"
+
+
+def _captured(x: Inputs, partner: bytes | None) -> dict[str, Any]:
+    return {
+        "sha256": hashlib.sha256(partner or b"").hexdigest(),
+        "scale": x.scale,
+        "is_causal": x.is_causal,
+        "mask_dtype": x.mask_dtype,
+        "enable_gqa": x.enable_gqa,
+        "layout": x.layout,
+        "passed": sorted(x.passed),
+    }
+
+
+def _write(path: Path, data: bytes) -> None:
+    """All of the file or nothing, whatever happens on the way."""
+    handle, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes private files, and an example is for others to read.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _plain(value: Any) -> Any:
+    """As strict JSON: what is not finite becomes "inf", "-inf" or "nan"."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, str):
+        # A kernel may print anything, lone surrogates too, which no file can hold.
+        return value.encode(errors="replace").decode()
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(float(value))
+    return value
+
+
+def _sha256(record: dict[str, Any]) -> bytes:
+    """Of the canonical JSON: sorted, without blanks, shortest floats that round-trip."""
+    text = json.dumps(_plain(record), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).digest()
+
+
+# -- reading ------------------------------------------------------------------------------
+
+
+def load(path: str | os.PathLike[str]) -> Example:
+    """Read an example and verify it to the last bit. Raises ExampleError."""
+    file = Path(path)
+    record = _read_json(file)
+    if not isinstance(record, dict) or record.get("kind") != _KIND:
+        _refuse(file, "is not a flashcheck example", "pass a file that flashcheck gate saved")
+    version = record.get("format_version")
+    if version != FORMAT_VERSION or isinstance(version, bool):
+        newer = isinstance(version, int) and version > FORMAT_VERSION
+        _refuse(
+            file,
+            f"has format_version {version!r} and this flashcheck reads {FORMAT_VERSION}",
+            "upgrade flashcheck" if newer else "get the file again from where it was saved",
+        )
+    digest = record.pop("digest", None)
+    again = "get the file again from where it was saved, or have the gate find it anew"
+    if digest != _sha256(record).hex():
+        _refuse(file, "was changed after it was saved (its digest does not match)", again)
+    try:
+        example = _example(record, file)
+    except ProblemError as error:
+        _refuse(file, f"cannot be rebuilt: {error}", "use the flashcheck that saved it")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        _refuse(file, f"is malformed ({type(error).__name__}: {error})", again)
+    if example.id != record["id"]:
+        _refuse(file, f"says it is {record['id']} and is {example.id}", again)
+    if example.inputs_sha256 != record["inputs_sha256"]:
+        saved_by = example.environment.get("versions", {}).get("flashcheck", "that saved it")
+        _refuse(
+            file,
+            "does not rebuild to the input bits that failed",
+            f"replay it with flashcheck {saved_by}; if that is this one, please report it",
+        )
+    return example
+
+
+def _read_json(file: Path) -> Any:
+    def constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is no JSON")
+
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        _refuse(file, "does not exist", "flashcheck replay DIR shows what a folder holds")
+    except OSError as error:
+        _refuse(file, f"cannot be read ({error.strerror})", "pass an example's JSON file")
+    try:
+        return json.loads(data.decode(), parse_constant=constant)
+    except (ValueError, RecursionError):
+        what = "is empty" if not data.strip() else "is no valid JSON; it may be cut short"
+        _refuse(file, what, "get the file again from where it was saved")
+
+
+def _example(record: dict[str, Any], file: Path) -> Example:
+    kernel, worst, forms = record["kernel"], record["worst"], record["mask_forms"]
+    captured = None if record["captured"] is None else _load_tensors(record, file)
+    return Example(
+        problem=Problem.from_dict(_floats(record["problem"])),
+        property=str(record["property"]),
+        spec=str(kernel["spec"]),
+        name=str(kernel["name"]),
+        source=kernel["source"],
+        config=kernel["config"],
+        captured=captured,
+        device=str(record["device"]),
+        verdict=Verdict(record["verdict"]),
+        symptom=str(record["symptom"]),
+        ratio=float(record["ratio"]),
+        message=str(record["message"]),
+        worst=None if worst is None else _worst(worst),
+        seed=record["seed"],
+        contrast=tuple(map(str, record["contrast"])),
+        text="\n".join(record["text"]),
+        environment=dict(record["environment"]),
+        found=None if record["found"] is None else Problem.from_dict(_floats(record["found"])),
+        mask_forms=None if forms is None else frozenset(map(_mask_form, forms)),
+    )
+
+
+def _worst(w: dict[str, Any]) -> Worst:
+    numbers = {k: float(w[k]) for k in ("got", "expected", "error", "bound", "radius")}
+    return Worst(output=str(w["output"]), index=tuple(map(int, w["index"])), **numbers)
+
+
+def _mask_form(text: str) -> tuple[str, str, int]:
+    kind, dtype, rank = text.split("/")
+    return kind, dtype, int(rank)
+
+
+def _floats(value: Any) -> Any:
+    """The reverse of `_plain` for numbers; no other string in a problem is one of these."""
+    if isinstance(value, dict):
+        return {k: _floats(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_floats(v) for v in value]
+    return float(value) if value in ("inf", "-inf", "nan") else value
+
+
+def _refuse(file: Path, what: str, do: str) -> NoReturn:
+    raise ExampleError(" ".join(f"{file} {what}: {do}".split())) from None
+
+
+# -- finding ------------------------------------------------------------------------------
+
+
+def find(what: str | None = None, folder: str | os.PathLike[str] = FOLDER) -> list[Path]:
+    """The example files that `what` names, in the order of their ids.
+
+    None is all of `folder`; a directory is all below it; otherwise a file's path, or an id of
+    `folder` with or without "fc-", whose end may be left out where one example begins so.
+    Raises ExampleError where nothing, or more than one example, is meant.
+    """
+    root = Path(folder)
+    if what is None:
+        return _below(root)
+    path = Path(what)
+    if path.is_dir():
+        return _below(path)
+    if path.suffix in (".json", ".safetensors") or len(path.parts) > 1:
+        file = path.with_suffix(".json")
+        for candidate in (file, root / file):
+            if candidate.is_file():
+                return [candidate]
+        _refuse(path, "does not exist", "pass an example's id, its file or a folder")
+    match = _ID.fullmatch(what.lower())
+    known = sorted(root.glob("fc-*.json"))
+    if match is None:
+        _refuse(path, "is no example's id, file or folder", "an id looks like fc-7k2m9qab")
+    fits = [p for p in known if p.stem.removeprefix("fc-").startswith(match[1])]
+    if len(fits) > 1:
+        names = ", ".join(p.stem for p in fits[:4]) + (", ..." if len(fits) > 4 else "")
+        _refuse(path, f"is the beginning of {len(fits)} ids ({names})", "give more of it")
+    if not fits:
+        names = ", ".join(p.stem for p in known[:4]) + (", ..." if len(known) > 4 else "")
+        has = f"which has {names}" if known else "which has no example"
+        _refuse(path, f"is not in {root}, {has}", "pass the file, or --examples DIR")
+    return fits
+
+
+def _below(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("fc-*.json"), key=lambda p: (p.name, p))
+
+
+# -- tensors as bits ----------------------------------------------------------------------
+
+Bits = NDArray[np.unsignedinteger[Any]]
+
+
+def bits_sha256(x: Inputs) -> str:
+    """Of the bits of q, k, v and the mask in their own dtypes, with names and shapes."""
+    digest = hashlib.sha256()
+    for name, (dtype, values) in _named(x).items():
+        bits = to_bits(values, dtype)
+        digest.update(f"{name} {dtype} {list(values.shape)}\n".encode())
+        digest.update(bits.astype(bits.dtype.newbyteorder("<")).tobytes())
+    return digest.hexdigest()
+
+
+def _named(x: Inputs) -> dict[str, tuple[str, NDArray[Any]]]:
+    tensors: dict[str, tuple[str, NDArray[Any]]] = {
+        name: (x.dtype, getattr(x, name)) for name in ("q", "k", "v")
+    }
+    if x.mask is not None:
+        tensors["mask"] = (x.mask_dtype, x.mask)
+    return tensors
+
+
+def _tensor_file(x: Inputs, path: Path) -> bytes:
+    """The safetensors: bits of a dtype that NumPy lacks as unsigned integers, and its name."""
+    arrays: dict[str, NDArray[Any]] = {}
+    named = _named(x)
+    for name, (dtype, values) in named.items():
+        bits = to_bits(values, dtype)
+        back = from_bits(bits, dtype)
+        if not np.array_equal(back, values, equal_nan=dtype != "bool"):
+            _refuse(path, f"cannot hold {name}: it has values that {dtype} has not", "round it")
+        native = np.dtype(NUMPY_DTYPES[dtype]).kind in "fb"
+        arrays[name] = bits.view(NUMPY_DTYPES[dtype]) if native else bits
+    dtypes = json.dumps({name: dtype for name, (dtype, _) in sorted(named.items())})
+    return safetensors.numpy.save(arrays, metadata={"dtypes": dtypes})
+
+
+def _load_tensors(record: dict[str, Any], file: Path) -> Inputs:
+    options = dict(record["captured"])
+    partner = file.with_suffix(".safetensors")
+    try:
+        data = partner.read_bytes()
+    except OSError:
+        _refuse(file, f"needs {partner.name} beside it, which cannot be read", "copy both files")
+    if hashlib.sha256(data).hexdigest() != options.pop("sha256"):
+        _refuse(partner, "was changed or cut short after it was saved", "copy it again")
+    if options["layout"] not in LAYOUTS:
+        raise ValueError(f"unknown layout {options['layout']!r}")
+    dtype, mask_dtype = record["problem"].get("dtype", "float32"), options["mask_dtype"]
+    arrays = {
+        name: from_bits(bits, mask_dtype if name == "mask" else dtype)
+        for name, bits in safetensors.numpy.load(data).items()
+    }
+    options["passed"] = frozenset(options["passed"])
+    return Inputs(dtype=dtype, **arrays, **_floats(options))
+
+
+def to_bits(values: NDArray[Any], dtype: str) -> Bits:
+    """The bits of float64 values in `dtype`. A NaN keeps its sign and payload."""
+    target = NUMPY_DTYPES[dtype]
+    unsigned = np.dtype(f"u{target.itemsize}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        # A copy even of float64, so that the caller's tensor is never written to.
+        bits: Bits = np.array(values, dtype=target, order="C").view(unsigned)
+    if dtype in ("bool", "float64"):
+        return bits
+    nan = np.isnan(values)
+    if nan.any():
+        wide = np.ascontiguousarray(values).view(np.uint64)[nan]
+        stored = FORMATS[dtype].precision - 1
+        payload = wide >> np.uint64(52 - stored) & np.uint64((1 << stored) - 1)
+        if dtype == "float8_e4m3fn":  # it has one NaN of each sign
+            payload[:] = 7
+        payload[payload == 0] = 1 << (stored - 1)
+        sign = wide >> np.uint64(63) << np.uint64(8 * target.itemsize - 1)
+        exponent = ((1 << (8 * target.itemsize - 1 - stored)) - 1) << stored
+        bits[nan] = (sign | np.uint64(exponent) | payload).astype(unsigned)
+    return bits
+
+
+def from_bits(bits: NDArray[Any], dtype: str) -> Array | NDArray[np.bool_]:
+    """The reverse of `to_bits`; takes the bits under any dtype of their size."""
+    target = NUMPY_DTYPES[dtype]
+    typed = np.array(bits, order="C").view(target)
+    if dtype in ("bool", "float64"):
+        return typed
+    with np.errstate(invalid="ignore"):
+        values: Array = typed.astype(np.float64)
+    nan = np.isnan(values)
+    if nan.any():
+        narrow = typed.view(f"u{target.itemsize}")[nan].astype(np.uint64)
+        stored = FORMATS[dtype].precision - 1
+        payload = narrow & np.uint64((1 << stored) - 1)
+        if dtype == "float8_e4m3fn":
+            payload[:] = 4
+        sign = narrow >> np.uint64(8 * target.itemsize - 1) << np.uint64(63)
+        wide = sign | np.uint64(0x7FF << 52) | payload << np.uint64(52 - stored)
+        values.view(np.uint64)[nan] = wide
+    return values

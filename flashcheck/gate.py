@@ -1,0 +1,340 @@
+"""Gate: kernels x properties x dtypes under a budget, told as events."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from flashcheck import environment
+from flashcheck.budget import Budget
+from flashcheck.causes import Cause, causes
+from flashcheck.events import (
+    Checked,
+    Event,
+    FailureFound,
+    Listener,
+    RunFinished,
+    RunStarted,
+    TargetFailed,
+    TargetFinished,
+    TargetStarted,
+)
+from flashcheck.examples import Example, save
+from flashcheck.explain import explain
+from flashcheck.kernel import Kernel, Target, TargetError
+from flashcheck.law import Law, Subject, laws
+from flashcheck.oracle.selfcheck import numpy_exp_error
+from flashcheck.probe import Probed, probe
+from flashcheck.problem import Problem
+from flashcheck.search import MIN_CHECKS, Search
+from flashcheck.verdict import Check
+from flashcheck.worker import InProcess, Worker
+
+EXAMPLES = Path(".flashcheck/examples")
+MAX_VACUOUS = 0.1
+RESERVE = 2.0
+"""Seconds of a timed budget that are kept for what follows the search."""
+
+GateTarget = str | Kernel | Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run of the gate came to.
+
+    exit_code as in the kernel contract; reason: one line; failures: one for each cause.
+    """
+
+    exit_code: int
+    reason: str
+    seed: int
+    failures: tuple[FailureFound, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        return self.exit_code == 0
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What decides the exit code."""
+
+    failures: list[FailureFound] = field(default_factory=list)
+    could_not_run: list[str] = field(default_factory=list)
+    proves_nothing: list[str] = field(default_factory=list)
+
+
+def gate(
+    targets: Sequence[GateTarget],
+    *,
+    dtypes: Sequence[str] | None = None,
+    device: str | None = None,
+    budget: str = "pr",
+    seed: int | None = None,
+    examples: Path | str = EXAMPLES,
+    isolate: bool = True,
+    timeout: float = 60.0,
+    max_vacuous: float = MAX_VACUOUS,
+    command: str = "",
+    listeners: Sequence[Listener] = (),
+) -> Result:
+    """Gate kernels: search inputs on which one leaves the bound or breaks a law.
+
+    targets: TARGET strings (each kernel runs in a process of its own), or callables and
+    Kernels (run in this process). dtypes: None for all that a kernel takes. budget: smoke,
+    pr, nightly, a number of checks ("500") or of seconds ("30s"), for each target. seed: None
+    for a fresh one; it is in the result. Failing inputs are saved under `examples`.
+
+    Raises ValueError for an unknown budget or dtype. Everything else, a kernel that cannot be
+    loaded included, is in the result.
+    """
+    limits = Budget.parse(budget)
+    chosen = random.SystemRandom().randrange(10**7) if seed is None else seed
+    run = _Run(
+        limits=limits,
+        dtypes=tuple(dtypes) if dtypes else None,
+        device=device,
+        seed=chosen,
+        examples=Path(examples),
+        isolate=isolate,
+        timeout=timeout,
+        max_vacuous=max_vacuous,
+        command=command,
+        listeners=tuple(listeners),
+    )
+    return run.all(targets)
+
+
+@dataclass(slots=True)
+class _Run:
+    limits: Budget
+    dtypes: tuple[str, ...] | None
+    device: str | None
+    seed: int
+    examples: Path
+    isolate: bool
+    timeout: float
+    max_vacuous: float
+    command: str
+    listeners: tuple[Listener, ...]
+    laws: tuple[Law, ...] = ()
+    environment: dict[str, Any] = field(default_factory=dict)
+    tally: _Tally = field(default_factory=_Tally)
+
+    def all(self, targets: Sequence[GateTarget]) -> Result:
+        start = time.monotonic()
+        self.laws = laws()
+        self.environment = environment.collect(self.device)
+        names = tuple(t if isinstance(t, str) else _name(t) for t in targets)
+        self.emit(
+            RunStarted(
+                names, self.dtypes, self.device, self.limits.name, self.seed, self.command,
+                self.environment,
+            )
+        )  # fmt: skip
+        measured = numpy_exp_error()
+        if not measured.ok:
+            self.tally.proves_nothing.append(f"the oracle's self-check failed: {measured}")
+        interrupted = False
+        try:
+            for target in dict.fromkeys(targets) if measured.ok else ():
+                self._target(target)
+        except KeyboardInterrupt:
+            interrupted = True
+        code, reason = self._exit(interrupted)
+        self.emit(RunFinished(code, reason, time.monotonic() - start, partial=interrupted))
+        return Result(code, reason, self.seed, tuple(self.tally.failures))
+
+    def emit(self, event: Event) -> None:
+        for listener in self.listeners:
+            listener(event)
+
+    def _exit(self, interrupted: bool) -> tuple[int, str]:
+        tally = self.tally
+        if interrupted:
+            return 130, "interrupted: the report is partial"
+        if tally.failures:
+            n = len(tally.failures)
+            return 1, f"{n} cause{'s' if n > 1 else ''} of failure"
+        if tally.could_not_run:
+            return 2, tally.could_not_run[0]
+        if tally.proves_nothing:
+            return 3, tally.proves_nothing[0]
+        return 0, "every check is within its bound"
+
+    @contextlib.contextmanager
+    def _runner(self, target: GateTarget) -> Iterator[Worker | InProcess]:
+        runner: Worker | InProcess
+        if isinstance(target, str) and self.isolate:
+            runner = Worker(target, self.device, timeout=self.timeout)
+        else:
+            runner = InProcess(target, self.device)
+        with runner:
+            yield runner
+
+    def _target(self, given: GateTarget) -> None:
+        start = time.monotonic()
+        spec = given if isinstance(given, str) else _name(given)
+        with self._runner(given) as runner:
+            try:
+                target = runner.start()
+                device = runner.device
+                probed = probe(runner, target, self.dtypes)
+            except TargetError as error:
+                self.emit(TargetFailed(spec, str(error)))
+                self.tally.could_not_run.append(f"{spec}: {error}")
+                return
+            if self._refused(spec, probed):
+                return
+            subjects = {
+                dtype: Subject(runner, target, space, device)
+                for dtype, space in probed.spaces.items()
+            }
+            self.emit(
+                TargetStarted(
+                    target, tuple(subjects), device, probed.untested, self.limits.checks
+                )
+            )
+            searches: list[Search] = []
+            try:
+                self._search(target, subjects, searches, start)
+            except KeyboardInterrupt:
+                self._explain(target, subjects, searches, interrupted=True)
+                raise
+            self._explain(target, subjects, searches)
+            thin = self._judge(target, searches)
+        stopped = next((s.stopped_by for s in searches if s.stopped_by != "checks"), "")
+        self.emit(TargetFinished(target.name, time.monotonic() - start, stopped, thin))
+
+    def _refused(self, spec: str, probed: Probed) -> bool:
+        """Whether every dtype was refused, so that there is nothing to gate."""
+        if probed.spaces:
+            return False
+        said = "; ".join(f"{dtype}: {message}" for dtype, message in probed.refused)
+        message = f"every dtype was refused ({said}); name one that it takes with --dtype"
+        self.emit(TargetFailed(spec, message))
+        self.tally.could_not_run.append(f"{spec}: {message}")
+        return True
+
+    def _search(
+        self, target: Target, subjects: dict[str, Subject], searches: list[Search], start: float
+    ) -> None:
+        checks, seconds = self.limits.checks, self.limits.seconds
+        deadline = None if seconds is None else start + max(seconds - RESERVE, seconds / 2)
+        for i, (dtype, subject) in enumerate(subjects.items()):
+            left = len(subjects) - i
+            now = time.monotonic()
+            search = Search(
+                subject,
+                self.laws,
+                quota=None if checks is None else checks // len(subjects) + (i < checks % len(subjects)),
+                deadline=None if deadline is None else now + (deadline - now) / left,
+                checked=self._checked(target, dtype),
+            )
+            searches.append(search)
+            search.run(self.seed * 131 + zlib.crc32(f"{target.name} {dtype}".encode()))
+
+    def _checked(self, target: Target, dtype: str) -> Callable[[Problem, str | None, Check], None]:
+        def checked(problem: Problem, config: str | None, check: Check) -> None:
+            self.emit(Checked(target.name, dtype, problem, config, check))
+
+        return checked
+
+    def _explain(
+        self,
+        target: Target,
+        subjects: dict[str, Subject],
+        searches: list[Search],
+        interrupted: bool = False,
+    ) -> None:
+        failures = [f for search in searches for f in search.failures]
+        runs = 0 if interrupted else None
+        for cause in causes(failures, subjects, self.laws[0], max_runs=runs):
+            found = self._found(target, subjects, cause)
+            self.tally.failures.append(found)
+            self.emit(found)
+
+    def _found(self, target: Target, subjects: dict[str, Subject], cause: Cause) -> FailureFound:
+        example = Example(
+            problem=cause.problem,
+            target=target.spec,
+            name=target.name,
+            source=target.source,
+            config=cause.config,
+            device=subjects[cause.dtype].device,
+            property=cause.law.name,
+            check=cause.check,
+            seed=self.seed,
+            found=cause.found,
+            environment=self.environment,
+        )
+        words = explain(
+            subjects[cause.dtype],
+            cause.law,
+            cause.problem,
+            cause.config,
+            cause.check,
+            example_id=example.id,
+            command=self._again(target, cause.dtype),
+            subjects=subjects,
+        )
+        example = replace(example, contrast=words.contrast, text=words.text)
+        save(example, self.examples)
+        return FailureFound(
+            target=target.name,
+            dtype=cause.dtype,
+            example_id=example.id,
+            problem=cause.problem,
+            config=cause.config,
+            check=cause.check,
+            count=cause.count,
+            properties=cause.properties,
+            dtypes=cause.dtypes,
+            contrast=words.contrast,
+            text=words.text,
+            found=cause.found,
+        )
+
+    def _again(self, target: Target, dtype: str) -> str:
+        """The command that repeats the search that found a failure."""
+        dtypes = ",".join(self.dtypes) if self.dtypes else ""
+        parts = ["flashcheck gate", target.spec]
+        if dtypes:
+            parts.append(f"--dtype {dtypes}")
+        if self.device:
+            parts.append(f"--device {self.device}")
+        if self.limits.name != "pr":
+            parts.append(f"--budget {self.limits.name}")
+        return " ".join([*parts, f"--seed {self.seed}"])
+
+    def _judge(self, target: Target, searches: list[Search]) -> tuple[str, ...]:
+        """What this target's run fails to prove, for the exit code and the report."""
+        thin = []
+        for search in searches:
+            dtype = search.subject.space.dtype
+            few = search.thin()
+            if few:
+                names = ", ".join(few[:4]) + (f" and {len(few) - 4} more" if len(few) > 4 else "")
+                thin.append(
+                    f"{dtype}: fewer than {MIN_CHECKS} checks of {names}; give it a larger --budget"
+                )
+            total = search.counts.total()
+            if total and search.vacuous > self.max_vacuous * total:
+                thin.append(
+                    f"{dtype}: {search.vacuous} of {total} checks are vacuous, more than "
+                    f"{self.max_vacuous:.0%}"
+                )
+        self.tally.proves_nothing += [f"{target.name} {line}" for line in thin]
+        return tuple(thin)
+
+
+def _name(target: Kernel | Callable[..., Any]) -> str:
+    if isinstance(target, Kernel):
+        return target.name or _name(target.fn)
+    return str(getattr(target, "__qualname__", None) or type(target).__name__)

@@ -1,0 +1,102 @@
+"""Law: a property that a kernel must satisfy, driven by the gate and by pytest alike."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import assume
+
+from flashcheck.case import BadReply, Case, Runner
+from flashcheck.judge import Judge
+from flashcheck.kernel import Target
+from flashcheck.problem import Problem
+from flashcheck.strategies import Space, problems
+from flashcheck.verdict import Check, Verdict
+from flashcheck.call import Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """A property: `judge(case, judge)` records comparisons; `applies` says where it holds.
+
+    `statement` is one sentence for reports. `applies` looks at the case without running the
+    kernel.
+    """
+
+    name: str
+    statement: str
+    judge: Callable[[Case, Judge], None]
+    applies: Callable[[Case], bool]
+
+    def check(self, case: Case) -> Check:
+        """Judge one case. A kernel that gives no result fails, or is unsupported."""
+        judge = Judge(self.name)
+        try:
+            self.judge(case, judge)
+        except BadReply as bad:
+            return _bad_reply(self.name, bad.reply)
+        return judge.check()
+
+    def test(self, subject: Subject, data: Any) -> None:
+        """Body of a Hypothesis test: draw a problem for `subject` and check it."""
+        problem = data.draw(problems(subject.space), label="problem")
+        case = subject.case(problem)
+        assume(self.applies(case))
+        self.check(case).raise_if_failed()
+
+
+def law(
+    statement: str, *, applies: Callable[[Case], bool] = lambda case: True
+) -> Callable[[Callable[[Case, Judge], None]], Law]:
+    """Make a law of a function `(case, judge) -> None`, named after it."""
+
+    def decorate(function: Callable[[Case, Judge], None]) -> Law:
+        return Law(function.__name__, statement, function, applies)
+
+    return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A kernel that is ready to be checked in one dtype."""
+
+    runner: Runner
+    target: Target
+    space: Space
+    device: str = "cpu"
+
+    def case(self, problem: Problem, config: str | None = None) -> Case:
+        if config is None:
+            config = self.target.configs[problem.seed % len(self.target.configs)]
+        return Case(self.runner, self.target, problem, config, self.device, self.space)
+
+
+def laws() -> tuple[Law, ...]:
+    """Every property of flashcheck.properties, agreement first, then by name."""
+    package = importlib.import_module("flashcheck.properties")
+    found: list[Law] = []
+    for info in pkgutil.iter_modules(package.__path__):
+        if info.ispkg or info.name.startswith("_"):
+            continue
+        module = importlib.import_module(f"flashcheck.properties.{info.name}")
+        found += [value for value in vars(module).values() if isinstance(value, Law)]
+    unique = {law.name: law for law in found}
+    return tuple(sorted(unique.values(), key=lambda law: (law.name != "agreement", law.name)))
+
+
+def _bad_reply(name: str, reply: Reply) -> Check:
+    if reply.status == "unsupported":
+        return Check(name, Verdict.UNSUPPORTED, message=reply.message)
+    verdict = Verdict.TIMEOUT if reply.status == "timeout" else Verdict.CRASH
+    if reply.problem_with_output:
+        return Check(
+            name, Verdict.VIOLATION, float("inf"), "output form", reply.problem_with_output
+        )
+    symptom = {"timeout": "timeout", "died": "process died"}.get(
+        reply.status, f"raises {reply.exception}"
+    )
+    return Check(name, verdict, float("inf"), symptom, reply.message)

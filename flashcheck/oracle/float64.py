@@ -1,0 +1,106 @@
+"""The fast tier: attention in float64, with an a-priori radius.
+
+Derivation of the radius. Let u = 2^-53 and n = Lk. Products of float32 or narrower inputs
+are exact in float64, the scale 1/sqrt(D) carries two roundings and its product one, a bias
+one more, so a score is off by at most
+
+    delta_j = gamma_{D+4} A_j + 2 u |b_j| + u |s_j|,      A_j = |scale| sum_c |q_c k_jc|.
+
+The weight exp(s_j - m) then has, up to a factor common to the row, the relative error
+e^theta_j - 1 with |theta_j| <= delta_j + u min(m - s_j, 746) + E_EXP; below -745 the weight
+is under 2^-1074 and enters an absolute term. With H = max_j of that,
+
+    |o~ - o| <= (e^{2H} - 1 + gamma_{2n+3}) sum_j p_j |v_j| + n 2^-1022 max|v|.
+
+The error of np.exp is an assumption about NumPy, which `oracle.selfcheck` verifies at
+start-up. Reference: Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed.,
+sections 3.1 and 4.2; Blanchard, Higham, Higham, IMA J. Numer. Anal. 41 (2021).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flashcheck.formats import Array
+from flashcheck.inputs import Inputs
+
+U64 = 2.0**-53
+EXP_ERROR = 4 * U64
+"""Relative error of np.exp on [-745, 0] that the radius assumes: two units in the last place."""
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """Everything the bound needs to know about a problem, in float64.
+
+    s, a, p [B, Hq, Lq, Lk]: scores (0 where hidden), |scale| sum |q||k| of every key, and
+    softmax weights (0 where hidden); raw: sum |q||k| without the scale; m, l, lse
+    [B, Hq, Lq]: row maximum (0 for a row that sees no key), normalizer, log-sum-exp;
+    seen [B, Hq, Lq]: whether the row sees a key; out [B, Hq, Lq, Dv]; v [B, Hq, Lk, Dv].
+    """
+
+    s: Array
+    a: Array
+    raw: Array
+    p: Array
+    m: Array
+    l: Array
+    lse: Array
+    seen: Array
+    out: Array
+    v: Array
+    abs_out: Array
+    out_radius: Array
+    lse_radius: Array
+
+
+def gamma(n: float, u: float) -> float:
+    """n u / (1 - n u), or infinity where n u >= 1."""
+    return n * u / (1 - n * u) if n * u < 1 else float("inf")
+
+
+def attention(x: Inputs) -> Attention:
+    """Evaluate the definition in float64 with its radius. Shapes as in `Attention`."""
+    *_, n, d, _ = x.shape
+    repeat = x.heads_per_kv
+    k = np.repeat(x.k, repeat, axis=1) if repeat > 1 else x.k
+    v = np.repeat(x.v, repeat, axis=1) if repeat > 1 else x.v
+    scale = x.exact_scale
+    seen_key = x.visible
+    with np.errstate(over="ignore", invalid="ignore"):
+        raw = np.abs(x.q) @ np.abs(k).swapaxes(2, 3)
+        a = abs(scale) * raw
+        s = (x.q @ k.swapaxes(2, 3)) * scale
+        delta = gamma(d + 4, U64) * a
+        if x.bias is not None:
+            delta = delta + 2 * U64 * np.abs(x.bias)
+            s = s + x.bias
+        s = np.where(seen_key, s, 0.0)
+        seen = seen_key.any(-1) if n else np.zeros(s.shape[:3], bool)
+        m = np.where(seen_key, s, -np.inf).max(-1, initial=-np.inf)
+        m = np.where(seen, m, 0.0)
+        gap = np.where(seen_key, m[..., None] - s, np.inf)
+        w = np.exp(-gap)
+        l = w.sum(-1)
+        p = w / np.where(seen, l, 1.0)[..., None]
+        out = p @ v
+        abs_out = p @ np.abs(v)
+        lse = np.where(seen, m + np.log(np.where(seen, l, 1.0)), -np.inf)
+
+        delta = np.where(seen_key, delta + U64 * np.abs(s), 0.0)
+        theta = delta + np.where(seen_key, U64 * np.minimum(gap, 746.0), 0.0) + EXP_ERROR
+        h = theta.max(-1, initial=0.0)
+        # The largest possible |v| of the row stands for keys whose weight is below 2^-1022.
+        tiny = n * 2.0**-1022 * np.abs(v).max(2, initial=0.0)[:, :, None, :]
+        out_radius = (np.expm1(2 * h) + gamma(2 * n + 3, U64))[..., None] * abs_out * 1.01 + tiny
+        lse_radius = h + gamma(n + 1, U64) + 4 * U64 * (np.abs(m) + np.log(np.maximum(l, 1.0)) + 1)
+    out_radius = np.where(np.isfinite(out_radius) & np.isfinite(out), out_radius, np.inf)
+    lse_radius = np.where(np.isfinite(lse_radius), lse_radius, np.inf)
+    out_radius = np.where(seen[..., None], out_radius, 0.0)
+    lse_radius = np.where(seen, lse_radius, 0.0)
+    return Attention(
+        s=s, a=a, raw=raw, p=p, m=m, l=l, lse=lse, seen=seen, out=out, v=v,
+        abs_out=abs_out, out_radius=out_radius, lse_radius=lse_radius,
+    )  # fmt: skip

@@ -1,0 +1,192 @@
+"""Probe: what a kernel takes, found by one benign problem for each dtype, option and size.
+
+An ordinary exception here means that the kernel does not support the feature; it is listed
+in the report. The same exception later, on a problem made of accepted features, is a crash.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from flashcheck.call import Call, Reply
+from flashcheck.case import Runner
+from flashcheck.fills import Fill
+from flashcheck.formats import DTYPES
+from flashcheck.kernel import OPTIONS, Target
+from flashcheck.masks import Mask
+from flashcheck.problem import Problem
+from flashcheck.strategies import HEAD_DIMS, MASK_FORMS, Space
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What probing found: a space for each dtype that works, and what is not tested.
+
+    refused: (dtype, message) of the dtypes that do not work; untested: sentences for the
+    first lines of the report.
+    """
+
+    spaces: dict[str, Space]
+    refused: tuple[tuple[str, str], ...]
+    untested: tuple[str, ...]
+    returns_lse: bool
+
+
+_NORMAL = Fill(noise="normal", spread=1.0)
+_BENIGN = Problem(heads=2, kv_heads=2, len_q=16, len_k=16, q=_NORMAL, k=_NORMAL, v=_NORMAL)
+
+
+class _Prober:
+    def __init__(self, runner: Runner, target: Target) -> None:
+        self.runner = runner
+        self.target = target
+        self.messages: dict[str, list[str]] = {}
+        self.lse = False
+
+    def takes(self, problem: Problem, feature: str | None, **passed: str) -> bool:
+        """Whether the kernel takes the problem; a refusal is noted under `feature`."""
+        x = problem.inputs()
+        if passed:
+            x = x.with_(passed=frozenset(passed.values()))
+        self.runner.submit(Call(x, self.target.configs[0]))
+        reply = self.runner.result()
+        self.lse = self.lse or bool(reply.lses)
+        if reply.status in ("unsupported", "error"):
+            if feature is not None:
+                self.messages.setdefault(_message(reply), []).append(feature)
+            return False
+        return True
+
+
+def probe(runner: Runner, target: Target, dtypes: tuple[str, ...] | None = None) -> Probed:
+    """Try the kernel on one benign problem for each feature, in each of `dtypes` (None: all)."""
+    prober = _Prober(runner, target)
+    declared = target.kernel.dtypes
+    wanted = dtypes or tuple(d for d in DTYPES if declared is None or d in declared)
+    spaces: dict[str, Space] = {}
+    refused: list[tuple[str, str]] = []
+    for dtype in wanted:
+        if declared is not None and dtype not in declared:
+            refused.append((dtype, "the kernel does not declare it"))
+            continue
+        space, message = _space(prober, dtype)
+        if space is None:
+            refused.append((dtype, message))
+        else:
+            spaces[dtype] = space
+    return Probed(
+        spaces, tuple(refused), tuple(_untested(prober, spaces, refused)), prober.lse
+    )  # fmt: skip
+
+
+def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
+    """The space of one dtype, or None and the message with which it was refused."""
+    kernel, options = prober.target.kernel, prober.target.options
+    known = tuple(kernel.head_dims) if kernel.head_dims is not None else None
+    candidates = known or (64, *HEAD_DIMS)
+    base = None
+    for dim in candidates:
+        attempt = replace(_BENIGN, dtype=dtype, dim=dim, dim_v=dim)
+        if prober.takes(attempt, f"{dtype}"):
+            base = attempt
+            break
+    if base is None:
+        message = next(reversed(prober.messages), "no head size works")
+        _forget(prober, dtype)
+        return None, message
+    _forget(prober, dtype)
+    dims = [
+        d
+        for d in (known or HEAD_DIMS)
+        if prober.takes(
+            replace(base, dim=d, dim_v=d), f"{dtype} head size {d}" if known is None else None
+        )
+    ]
+    differs = base.dim != 8 and prober.takes(replace(base, dim_v=8), f"{dtype} Dv != D")
+    found = {
+        option
+        for option, problem in (
+            ("scale", replace(base, scale=0.5)),
+            ("is_causal", replace(base, is_causal=True)),
+            ("enable_gqa", replace(base, kv_heads=1)),
+        )
+        if option in options and prober.takes(problem, f"{dtype} {option}")
+    }
+    scale_none = "scale" not in found or prober.takes(base, f"{dtype} scale=None", passed="scale")
+    forms: set[tuple[str, str, int]] = set()
+    if "attn_mask" in options:
+        for kind, mask_dtype, rank in sorted({f[:3] for f in MASK_FORMS}, reverse=True):
+            mask = Mask(kind=kind, dtype=mask_dtype, rank=rank, hides="tail", amount=3)  # type: ignore[arg-type]
+            # Ranks 1 and 3 are a kernel's free choice, so that a refusal is no news.
+            name = f"{dtype} {kind} {mask_dtype} mask of rank {rank}" if rank in (2, 4) else None
+            if prober.takes(replace(base, mask=mask), name):
+                forms.add((kind, mask_dtype, rank))
+    if forms:
+        found.add("attn_mask")
+    space = Space(
+        dtype=dtype,
+        options=frozenset(found),
+        head_dims=tuple(dims) or (base.dim,),
+        dim_v_differs=differs,
+        mask_forms=frozenset(forms),
+        positive_scale=kernel.positive_scale,
+        scale_none=scale_none,
+    )
+    return space, ""
+
+
+def _forget(prober: _Prober, dtype: str) -> None:
+    """Drop what was noted while a first head size was sought."""
+    for message, features in list(prober.messages.items()):
+        features[:] = [f for f in features if f != dtype]
+        if not features:
+            del prober.messages[message]
+
+
+def _message(reply: Reply) -> str:
+    return f"{reply.exception}: {reply.message}" if reply.exception else reply.message
+
+
+def _untested(
+    prober: _Prober, spaces: dict[str, Space], refused: list[tuple[str, str]]
+) -> list[str]:
+    target = prober.target
+    lines = []
+    if target.hidden:
+        lines.append(
+            "every option: the signature hides them, so only the plain form query, key, value is "
+            f"called; declare them with flashcheck.Kernel(fn, options={OPTIONS[:2]!r}, ...)"
+        )
+    else:
+        missing = [o for o in OPTIONS if o not in target.options]
+        if missing:
+            lines.append(f"{', '.join(missing)}: the signature does not name them")
+    lines += [f"{dtype}: refused ({message})" for dtype, message in refused]
+    for message, features in prober.messages.items():
+        lines.append(f"{_join(features)}: refused ({message})")
+    if spaces and not prober.lse:
+        lines.append(
+            "lse: it is not returned, which hides faults that only the lse shows (a normalizer "
+            "summed from rounded P, the wrong base of the logarithm)"
+        )
+    lines.append("backward: this version gates the forward pass")
+    return lines
+
+
+def _join(features: list[str]) -> str:
+    """Features, those that differ only in their dtype or in their last word put together."""
+    by_tail: dict[str, list[str]] = {}
+    for feature in features:
+        dtype, _, rest = feature.partition(" ")
+        by_tail.setdefault(rest, []).append(dtype)
+    by_dtypes: dict[str, list[str]] = {}
+    for rest, dtypes in by_tail.items():
+        by_dtypes.setdefault(", ".join(dtypes), []).append(rest)
+    parts = []
+    for dtypes_text, rests in by_dtypes.items():
+        sizes = [r.removeprefix("head size ") for r in rests if r.startswith("head size ")]
+        others = [r for r in rests if not r.startswith("head size ")]
+        if sizes:
+            others.insert(0, f"head size {', '.join(sizes)}")
+        parts.append(f"{', '.join(others)} in {dtypes_text}")
+    return "; ".join(parts)

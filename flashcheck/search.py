@@ -1,0 +1,183 @@
+"""Search: Hypothesis looks for problems on which one kernel in one dtype breaks a law."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, Verbosity
+
+from flashcheck.case import Case
+from flashcheck.law import Law, Subject
+from flashcheck.problem import Problem
+from flashcheck.strategies import problems
+from flashcheck.verdict import Check, Verdict
+
+LAWS_PER_PROBLEM = 3
+"""Agreement, and the two laws that lag behind most: one oracle value serves them all."""
+
+ENOUGH_FAILURES = 40
+"""Failing checks after which a dtype is not searched further."""
+
+ENOUGH_LOSSES = 4
+"""Processes lost to crashes or timeouts after which a dtype is not searched further."""
+
+ROUND = 400
+"""Problems of one Hypothesis run. Its second half climbs on the ratio (hypothesis.target)."""
+
+MIN_CHECKS = 5
+"""Fewer checks of a property in a dtype prove nothing."""
+
+
+class _Spent(BaseException):
+    """Leaves a Hypothesis run: it catches every Exception as a failing test."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A check that failed."""
+
+    dtype: str
+    problem: Problem
+    config: str | None
+    law: Law
+    check: Check
+
+
+class Search:
+    """One kernel in one dtype.
+
+    quota: checks to make, or None; deadline: time.monotonic() at which to stop, or None.
+    After `run`, `failures`, `counts` (checks by law), `refused` (messages) and `stopped_by`
+    say what came of it.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        laws: Sequence[Law],
+        *,
+        quota: int | None,
+        deadline: float | None,
+        checked: Callable[[Problem, str | None, Check], None],
+    ) -> None:
+        self.subject = subject
+        self.laws = laws
+        self.quota = quota
+        self.deadline = deadline
+        self.checked = checked
+        self.failures: list[Failure] = []
+        self.counts: Counter[str] = Counter({law.name: 0 for law in laws})
+        self.refused: Counter[str] = Counter()
+        self.problems = 0
+        self.vacuous = 0
+        self.stopped_by = ""
+        self._losses = 0
+        self._configs = subject.target.configs
+
+    def run(self, seed: int) -> None:
+        """Search until the quota or the time is used up. `seed` determines every problem."""
+        for turn in range(1 << 20):
+            if self._spent():
+                return
+            before = self.problems
+            try:
+                self._hypothesis(seed + 1_000_003 * turn)
+            except _Spent:
+                return
+            if self.problems == before:
+                self.stopped_by = "every problem of the space was tried"
+                return
+
+    def _hypothesis(self, seed: int) -> None:
+        size = ROUND
+        if self.quota is not None:
+            left = self.quota - self.counts.total()
+            size = max(10, min(ROUND, left // LAWS_PER_PROBLEM + 1))
+
+        # Every field is set, since Hypothesis changes its defaults in CI.
+        @hypothesis.seed(seed)
+        @hypothesis.settings(
+            max_examples=size,
+            phases=(Phase.generate, Phase.target),
+            database=None,
+            deadline=None,
+            derandomize=False,
+            print_blob=False,
+            report_multiple_bugs=False,
+            verbosity=Verbosity.quiet,
+            suppress_health_check=list(HealthCheck),
+        )
+        @hypothesis.given(problems(self.subject.space))
+        def one(problem: Problem) -> None:
+            self._one(problem)
+
+        one()
+
+    def _one(self, problem: Problem) -> None:
+        if self._spent():
+            raise _Spent
+        config = self._configs[self.problems % len(self._configs)]
+        self.problems += 1
+        case = self.subject.case(problem, config)
+        case.start()
+        for law in self._choose(case):
+            check = law.check(case)
+            if check.verdict is Verdict.UNSUPPORTED:
+                self.refused[check.message] += 1
+                return
+            self.counts[law.name] += 1
+            self.vacuous += check.verdict is Verdict.VACUOUS
+            self.checked(problem, config, check)
+            if law.name == "agreement":
+                hypothesis.target(min(check.ratio, 1e3), label="ratio")
+            if check.failed:
+                self.failures.append(Failure(problem.dtype, problem, config, law, check))
+                if check.verdict in (Verdict.CRASH, Verdict.TIMEOUT):
+                    lost = check.symptom in ("timeout", "process died")
+                    self._losses += lost
+                    return
+
+    def _choose(self, case: Case) -> list[Law]:
+        """The first law (agreement), then those with the fewest checks that apply."""
+        first, *others = self.laws
+        chosen = [first]
+        for law in sorted(others, key=lambda law: self.counts[law.name]):
+            if len(chosen) == LAWS_PER_PROBLEM:
+                break
+            if law.applies(case):
+                chosen.append(law)
+        return chosen
+
+    def _spent(self) -> bool:
+        if self.quota is not None and self.counts.total() >= self.quota:
+            self.stopped_by = "checks"
+        elif self.deadline is not None and time.monotonic() >= self.deadline:
+            self.stopped_by = "time"
+        elif len(self.failures) >= ENOUGH_FAILURES:
+            self.stopped_by = "failures"
+        elif self._losses >= ENOUGH_LOSSES:
+            self.stopped_by = "lost processes"
+        return bool(self.stopped_by)
+
+    def thin(self) -> tuple[str, ...]:
+        """Laws with too few checks to prove anything, where the dtype allows them at all."""
+        possible = {"gqa_repeated_heads": "enable_gqa", "causal_prefix": "is_causal"}
+        options = self.subject.space.options
+        names = []
+        for law in self.laws:
+            needed = possible.get(law.name)
+            if needed is not None and needed not in options:
+                continue
+            if law.name == "poison_masked" and not options & {"attn_mask", "is_causal"}:
+                continue
+            if law.name == "neutral_options" and not self.subject.target.options:
+                continue
+            if law.name == "repeat" and not self.subject.target.kernel.deterministic:
+                continue
+            if self.counts[law.name] < MIN_CHECKS:
+                names.append(law.name)
+        return tuple(names)

@@ -1,0 +1,329 @@
+"""Hypothesis strategies for problems: families of adversarial inputs.
+
+A problem costs 19 draws, each an index into a list whose first entry is the simplest, so
+that shrinking lands on the simplest problem: one query, one key, equal scores, V all ones.
+Everything after the draws is a pure function of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from hypothesis import strategies as st
+
+from flashcheck.fills import Fill
+from flashcheck.formats import FORMATS
+from flashcheck.inputs import LAYOUTS, Layout
+from flashcheck.kernel import OPTIONS
+from flashcheck.masks import HIDES, Hides, Mask
+from flashcheck.problem import Problem
+
+HEAD_DIMS: tuple[int, ...] = (16, 1, 2, 3, 8, 24, 32, 40, 64, 80, 96, 128)
+"""Head sizes that are tried, the one most kernels take first."""
+
+GRIDS: tuple[tuple[int, int, int], ...] = (
+    (1, 1, 1), (1, 2, 2), (2, 1, 1), (2, 2, 2), (1, 3, 3), (3, 2, 2), (2, 8, 8), (5, 7, 7),
+    (1, 2, 1), (1, 4, 2), (2, 4, 2), (1, 6, 2), (2, 6, 3), (1, 8, 1),
+)  # fmt: skip
+"""(batch, query heads, key heads)."""
+
+LENGTHS: tuple[int, ...] = (
+    *range(1, 21), 23, 24, 25, 31, 32, 33, 37, 47, 48, 49, 50, 63, 64, 65, 66, 77, 95, 96, 97,
+    100, 111, 127, 128, 129, 130, 144, 160, 161, 191, 193, 255, 256, 257, 300, 511, 512, 513,
+)  # fmt: skip
+"""Sequence lengths: all small ones, then block edges of every usual block size and one off."""
+
+MAGNITUDES: tuple[float, ...] = (
+    1.0, 0.0, 0.02, 0.25, 3.0, 5.0, 6.0, 9.0, 12.0, 20.0, 40.0, 80.0, 110.0, 200.0, 1e3, 1e4, 1e5,
+)  # fmt: skip
+"""Sizes of score differences, in nats."""
+
+SCALES: tuple[float | None, ...] = (
+    None, None, None, None, 1.0, 0.5, 0.125, 2.0**-10, 0.0, -1.0, -0.25, 3.0, 0.0883883461356163,
+)  # fmt: skip
+
+MASK_FORMS: tuple[tuple[str, str, int, bool, bool], ...] = (
+    ("bool", "float32", 4, False, False), ("bool", "float32", 2, False, False),
+    ("bool", "float32", 4, True, False), ("bool", "float32", 4, False, True),
+    ("bool", "float32", 4, True, True), ("bool", "float32", 3, False, False),
+    ("bool", "float32", 1, False, False), ("additive", "query", 4, False, False),
+    ("additive", "query", 2, False, False), ("additive", "query", 4, True, True),
+    ("additive", "float32", 4, False, False), ("additive", "float32", 2, False, False),
+    ("additive", "float32", 4, False, True), ("additive", "float32", 4, True, False),
+)  # fmt: skip
+"""(kind, dtype, rank, per_batch, per_head)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The problems that one kernel takes in one dtype: what probing found.
+
+    mask_forms are (kind, dtype, rank); `causal_square` restricts is_causal to Lq = Lk;
+    `work` bounds batch * heads * len_q * len_k * (dim + dim_v) of a problem.
+    """
+
+    dtype: str = "float32"
+    options: frozenset[str] = frozenset(OPTIONS)
+    head_dims: tuple[int, ...] = HEAD_DIMS
+    dim_v_differs: bool = True
+    mask_forms: frozenset[tuple[str, str, int]] = frozenset(
+        (kind, dtype, rank) for kind, dtype, rank, _, _ in MASK_FORMS
+    )
+    positive_scale: bool = False
+    scale_none: bool = True
+    empty_keys: bool = True
+    causal_square: bool = False
+    max_length: int = 513
+    work: int = 400_000
+    layouts: tuple[Layout, ...] = LAYOUTS
+    seeds: int = field(default=1 << 16)
+
+
+def _levels(p: Problem, nats: float) -> tuple[float, float]:
+    """Levels of q and k that make every score differ by `nats`: scale * D * a * c."""
+    scale = 1 / math.sqrt(p.dim) if p.scale is None else p.scale
+    product = nats / (abs(scale) * p.dim) if scale else nats
+    a = 2.0 ** min(max(round(math.log2(max(product, 1e-9)) / 2), -4), 7)
+    return a, math.copysign(product / a, scale or 1.0)
+
+
+ScoreFamily = Callable[[Problem, float, int, float], tuple[Fill, Fill]]
+"""(problem, nats, position, noise spread) -> fills of q and k."""
+
+
+def _flat(sign: float) -> ScoreFamily:
+    def fills(p: Problem, nats: float, at: int, noise: float) -> tuple[Fill, Fill]:
+        a, c = _levels(p, nats)
+        kind = "normal" if noise else "none"
+        spread = noise / 8
+        return (
+            Fill(level=a, noise=kind, spread=spread),
+            Fill(level=sign * c, noise=kind, spread=spread),
+        )
+
+    return fills
+
+
+def _pattern(pattern: str, sign: float = 1.0, base: float = 0.0) -> ScoreFamily:
+    """Keys that follow a pattern; queries of alternating sign for odd positions."""
+
+    def fills(p: Problem, nats: float, at: int, noise: float) -> tuple[Fill, Fill]:
+        a, c = _levels(p, nats)
+        kind = "normal" if noise else "none"
+        period = (1, 2, 5, 16, 32, 64)[at % 6]
+        where = _place(at, p.len_k)
+        q_pattern = "alternate" if at % 4 == 3 else "constant"
+        return (
+            Fill(pattern=q_pattern, level=a, noise=kind, spread=noise / 16),
+            Fill(
+                pattern=pattern,  # type: ignore[arg-type]
+                level=sign * c,
+                base=base * c,
+                at=where,
+                period=period,
+                noise=kind,
+                spread=noise / 16,
+            ),
+        )
+
+    return fills
+
+
+def _noise(kind: str) -> ScoreFamily:
+    def fills(p: Problem, nats: float, at: int, noise: float) -> tuple[Fill, Fill]:
+        spread = max(noise, 0.5)
+        if kind == "special":
+            # The largest factors whose products still fit float32 sums.
+            spread = 1.0 if p.dtype == "float16" else 2.0**-70
+        f = Fill(noise=kind, spread=spread)  # type: ignore[arg-type]
+        return f, f
+
+    return fills
+
+
+def _place(at: int, length: int) -> int:
+    """A position: the last key, the first, the middle, edges of blocks, then any."""
+    if length == 0:
+        return 0
+    places = (-1, 0, length // 2, 16, 32, 64, length - 2, 1, 15, 31, 128)
+    place = places[at] if at < len(places) else at
+    return place if place < 0 else place % length
+
+
+SCORES: dict[str, ScoreFamily] = {
+    "equal": _flat(1.0),
+    "normal": _noise("normal"),
+    "late_max": _pattern("spike"),
+    "step": _pattern("step"),
+    "rising": _pattern("stairs"),
+    "falling": _pattern("stairs", -1.0),
+    "all_negative": _flat(-1.0),
+    "ties": _pattern("cycle"),
+    "below_max": _pattern("cycle", -1.0),
+    "negative_late_max": _pattern("spike", -1.0, -2.0),
+    "alternating": _pattern("alternate"),
+    "outliers": _noise("outliers"),
+    "special": _noise("special"),
+}
+"""Families of score distributions, realised through q and k."""
+
+ValueFamily = Callable[[Problem, float, int], Fill]
+
+
+def _values(pattern: str = "constant", noise: str = "none", level: float = 1.0) -> ValueFamily:
+    def fill(p: Problem, size: float, at: int) -> Fill:
+        return Fill(
+            pattern=pattern,  # type: ignore[arg-type]
+            level=level * size,
+            at=_place(at, p.len_k),
+            noise=noise,  # type: ignore[arg-type]
+            spread=10.0 if noise == "wide" else 2.0**-10 if noise == "special" else size,
+        )
+
+    return fill
+
+
+VALUES: dict[str, ValueFamily] = {
+    "ones": _values(),
+    "one_key": _values("spike"),
+    "index": _values("stairs"),
+    "normal": _values(noise="normal", level=0.0),
+    "positive": _values(noise="positive", level=0.0),
+    "negative": _values(noise="negative", level=0.0),
+    "cancelling": _values("alternate", "signs", 64.0),
+    "halves": _values("step"),
+    "wide": _values(noise="wide", level=0.0),
+    "outliers": _values(noise="outliers", level=0.0),
+    "special": _values(noise="special", level=0.0),
+}
+"""Families of V."""
+
+SIZES: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0, 2.0**-8, 2.0**6, 2.0**-14, 0.0)
+NOISES: tuple[float, ...] = (0.0, 1.0, 0.5, 2.0, 4.0)
+
+
+def problems(space: Space = Space()) -> st.SearchStrategy[Problem]:
+    """Problems of `space`, simplest first.
+
+    >>> from hypothesis import find
+    >>> print(find(problems(), lambda problem: True))
+    1 query, 1 key, head size 16, float32, no mask; q = 0.5 everywhere; k = 0.5 everywhere; v = 1 everywhere
+    """
+    # Each place draws from a range of its own. Hypothesis repeats every example five times
+    # with one draw copied over another that has the same label; here, where no two draws
+    # mean the same, that would make five problems in six a near copy of the sixth.
+    places = [
+        st.sampled_from(range(i * _APART, i * _APART + n)) for i, n in enumerate(_counts(space))
+    ]
+    return st.tuples(*places).map(
+        lambda draws: _assemble(space, tuple(d - i * _APART for i, d in enumerate(draws)))
+    )
+
+
+_APART = 1 << 24
+
+
+def _counts(space: Space) -> tuple[int, ...]:
+    lengths = _upto(space.max_length)
+    return (
+        len(_grids(space)),
+        len(lengths) + 2,  # 0 stands for Lq = Lk in the second place
+        len(lengths) + (1 if space.empty_keys else 0),
+        len(space.head_dims),
+        len(space.head_dims) + 3 if space.dim_v_differs else 1,
+        len(SCORES),
+        len(MAGNITUDES),
+        32,
+        len(NOISES),
+        len(VALUES),
+        len(SIZES),
+        32,
+        space.seeds,
+        len(SCALES) if "scale" in space.options else 1,
+        2 if "is_causal" in space.options else 1,
+        2 * len(HIDES) if "attn_mask" in space.options and space.mask_forms else 1,
+        24,
+        len(_forms(space)) or 1,
+        2 * len(space.layouts),
+    )
+
+
+def _upto(longest: int) -> tuple[int, ...]:
+    return tuple(n for n in LENGTHS if n <= longest)
+
+
+def _grids(space: Space) -> Sequence[tuple[int, int, int]]:
+    return [g for g in GRIDS if g[1] == g[2] or "enable_gqa" in space.options]
+
+
+def _forms(space: Space) -> Sequence[tuple[str, str, int, bool, bool]]:
+    return [f for f in MASK_FORMS if f[:3] in space.mask_forms]
+
+
+def _assemble(space: Space, draws: tuple[int, ...]) -> Problem:
+    (grid, len_q, len_k, dim, dim_v, scores, size, at, noise, values, v_size, v_at, seed,
+     scale, causal, mask, amount, form, layout) = draws  # fmt: skip
+    lengths = _upto(space.max_length)
+    batch, heads, kv_heads = _grids(space)[grid]
+    keys = 0 if len_k == len(lengths) else lengths[len_k]
+    d = space.head_dims[dim]
+    dv = d if dim_v < 3 else space.head_dims[dim_v - 3]
+    square = len_q == 1
+    queries = max(keys, 1) if square else lengths[max(len_q - 2, 0) if len_q else 0]
+    # Keep the problem small: fewer heads first, then fewer queries.
+    cost = (d + dv) * max(keys, 1)
+    if batch * heads * queries * cost > space.work:
+        batch, heads, kv_heads = (1, 1, 1) if heads == kv_heads else (1, heads // kv_heads, 1)
+    queries = max(1, min(queries, space.work // (cost * batch * heads)))
+    is_causal = bool(causal) and not (space.causal_square and queries != keys)
+    p = Problem(
+        dtype=space.dtype, batch=batch, heads=heads, kv_heads=kv_heads, len_q=queries,
+        len_k=keys, dim=d, dim_v=dv, seed=seed, scale=_scale(space, scale), is_causal=is_causal,
+        mask=None if is_causal else _mask(space, mask, amount, form, keys),
+        layout=space.layouts[max(0, layout - len(space.layouts))],
+        scores=list(SCORES)[scores], values=list(VALUES)[values],
+    )  # fmt: skip
+    q, k = SCORES[p.scores](p, MAGNITUDES[size], at, NOISES[noise])
+    v = VALUES[p.values](p, SIZES[v_size], v_at)
+    return _fit(p, q, k, v)
+
+
+def _scale(space: Space, index: int) -> float | None:
+    scale = SCALES[index]
+    if scale is None and not space.scale_none:
+        return 0.5
+    if scale is not None and scale <= 0 and space.positive_scale:
+        return abs(scale) or 1.0
+    return scale
+
+
+def _mask(space: Space, hides: int, amount: int, form: int, keys: int) -> Mask | None:
+    # Half of the draws have no mask.
+    if hides <= len(HIDES) - 1:
+        return None
+    kind, dtype, rank, per_batch, per_head = _forms(space)[form]
+    which: Hides = HIDES[hides - len(HIDES)]
+    n = amount if amount < 18 else (keys, keys - 1, 32, 33, 64, 100)[amount - 18]
+    bias = Fill()
+    if kind == "additive" and amount % 3 == 1:
+        bias = Fill(noise="normal", spread=(1.0, 8.0, 64.0)[amount % 9 // 3])
+    return Mask(
+        kind=kind, hides=which, amount=max(n, 0), dtype=dtype, bias=bias,  # type: ignore[arg-type]
+        rank=rank, per_batch=per_batch, per_head=per_head,
+    )  # fmt: skip
+
+
+def _fit(p: Problem, q: Fill, k: Fill, v: Fill) -> Problem:
+    """The problem with its fills, levels rounded to the dtype so that they read exactly."""
+    fmt = FORMATS[p.dtype]
+
+    def short(f: Fill) -> Fill:
+        level, base = (
+            float(fmt.round(max(-fmt.max_finite, min(fmt.max_finite, x))))
+            for x in (f.level, f.base)
+        )
+        return replace(f, level=level, base=base)
+
+    return replace(p, q=short(q), k=short(k), v=short(v))

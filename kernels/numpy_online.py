@@ -1,0 +1,87 @@
+"""Online softmax in NumPy: one pass over K and V, block by block, O(D) state a row.
+
+After each block a row holds its running maximum m_i, its normalizer l_i and its
+unnormalized output acc, all referenced to m_i. A block that raises the maximum rescales
+both by alpha = exp(m_i - m_new), so that at the end acc / l_i is softmax attention exactly.
+Source: Milakov and Gimelshein, *Online normalizer calculation for softmax*
+(arXiv 1805.02867); Dao et al., *FlashAttention* (arXiv 2205.14135), algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+import torch
+
+from flashcheck.kernel import Kernel
+
+from .numpy_naive import to_array, to_tensor
+
+
+@np.errstate(all="ignore")
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    attn_mask: torch.Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    BLOCK_N: int = 64,
+    order: Literal["forward", "reverse"] = "forward",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """q [B, Hq, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv] -> out [B, Hq, Lq, Dv], lse."""
+    q, k, v = to_array(query), to_array(key), to_array(value)
+    if enable_gqa:  # query head h reads key head h // (Hq // Hkv)
+        group = q.shape[1] // k.shape[1]
+        k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
+    sm_scale = q.dtype.type(1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    batch, heads, len_q, _ = q.shape
+    len_k = k.shape[2]
+    if attn_mask is not None:
+        additive = attn_mask.dtype != torch.bool
+        mask = to_array(attn_mask).astype(q.dtype) if additive else attn_mask.cpu().numpy()
+        mask = np.broadcast_to(mask, (batch, heads, len_q, len_k))
+
+    m_i = np.full((batch, heads, len_q, 1), -np.inf, q.dtype)
+    l_i = np.zeros((batch, heads, len_q, 1), q.dtype)
+    acc = np.zeros((batch, heads, len_q, v.shape[-1]), q.dtype)
+
+    starts = range(0, len_k, BLOCK_N)
+    for start_n in starts if order == "forward" else reversed(starts):
+        end_n = min(start_n + BLOCK_N, len_k)
+        s = (q @ k[:, :, start_n:end_n].swapaxes(-1, -2)) * sm_scale
+        if attn_mask is not None:
+            block = mask[..., start_n:end_n]
+            s = s + block if additive else np.where(block, s, -np.inf).astype(q.dtype)
+        if is_causal:  # aligned top-left: query i sees key j where j <= i
+            visible = np.arange(start_n, end_n) <= np.arange(len_q)[:, None]
+            s = np.where(visible, s, -np.inf).astype(q.dtype)
+
+        m_new = np.maximum(m_i, s.max(axis=-1, keepdims=True))
+        m_ref = np.where(m_new == -np.inf, 0, m_new)  # no key seen yet: avoid inf - inf
+        alpha = np.exp(m_i - m_ref)  # 0 until a first key is seen
+        p = np.exp(s - m_ref)
+        l_i = l_i * alpha + p.sum(axis=-1, keepdims=True)
+        acc = acc * alpha + p @ v[:, :, start_n:end_n]
+        m_i = m_new
+
+    out = acc / np.where(l_i == 0, 1, l_i)
+    lse = (m_i + np.log(l_i))[..., 0]  # log(0) is -inf
+    return to_tensor(out, query), torch.from_numpy(lse).to(query.device)
+
+
+kernel = Kernel(
+    attention,
+    dtypes=("float64", "float32", "float16", "bfloat16"),
+    configs={
+        "block_64": {"BLOCK_N": 64},
+        "block_1": {"BLOCK_N": 1},
+        "block_16": {"BLOCK_N": 16},
+        "block_128": {"BLOCK_N": 128},
+        "block_16_reverse": {"BLOCK_N": 16, "order": "reverse"},
+    },
+)

@@ -1,0 +1,36 @@
+"""Equal scores give the mean of V, and the score plus ln n as lse."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flashcheck.case import Case
+from flashcheck.judge import Judge
+from flashcheck.law import Subject, law
+
+
+@law("equal scores give the mean of V and lse = ln n", applies=lambda case: case.problem.len_k > 0)
+def equal_scores(case: Case, judge: Judge) -> None:
+    x = case.inputs
+    mask = x.mask
+    if mask is not None and mask.dtype != bool:
+        mask = np.where(np.isneginf(mask), -np.inf, 0.0)
+    equal = x.with_(q=np.zeros_like(x.q), mask=mask)
+    exact, bound = case.attention(equal), case.exact_bound(equal)
+    n = equal.visible.sum(-1)
+    weights = equal.visible / np.maximum(n, 1)[..., None]
+    mean, size = weights @ exact.v, weights @ np.abs(exact.v)
+    rows = exact.seen
+    # The mean is summed in float64.
+    radius = (x.k.shape[2] + 2) * 2.0**-53 * size
+    judge.within("out", case.out(equal), mean, bound.out, radius=radius, judged=rows[..., None])
+    lse = case.lse(equal)
+    if lse is not None:
+        judge.within("lse", lse, np.log(np.maximum(n, 1)), bound.lse, radius=1e-14, judged=rows)
+
+
+@given(data=st.data())
+def test_equal_scores(kernel: Subject, data: st.DataObject) -> None:
+    equal_scores.test(kernel, data)

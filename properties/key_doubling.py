@@ -1,0 +1,39 @@
+"""Every key twice: out is as it was, and lse grows by ln 2."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flashcheck.case import Case
+from flashcheck.judge import Judge
+from flashcheck.law import Subject, law
+
+
+def applies(case: Case) -> bool:
+    return 0 < case.problem.len_k <= 256 and not case.inputs.is_causal
+
+
+@law("doubling every key leaves out as it was and adds ln 2 to lse", applies=applies)
+def key_doubling(case: Case, judge: Judge) -> None:
+    x = case.inputs
+    twice = x.with_(
+        k=np.concatenate([x.k, x.k], 2),
+        v=np.concatenate([x.v, x.v], 2),
+        mask=None if x.mask is None else np.concatenate([x.mask, x.mask], -1),
+    )
+    first, second, rows = case.exact_bound(), case.exact_bound(twice), case.judged_rows()
+    judge.within("out", case.out(twice), case.out(), first.out + second.out, judged=rows[..., None])
+    lse = case.lse(), case.lse(twice)
+    if lse[0] is not None and lse[1] is not None:
+        expected = lse[0] + np.log(2.0)
+        judge.within(
+            "lse", lse[1], expected, first.lse + second.lse,
+            radius=2.0**-50 * (np.abs(np.where(np.isfinite(expected), expected, 0.0)) + 1), judged=rows,
+        )  # fmt: skip
+
+
+@given(data=st.data())
+def test_key_doubling(kernel: Subject, data: st.DataObject) -> None:
+    key_doubling.test(kernel, data)

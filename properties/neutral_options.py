@@ -1,0 +1,50 @@
+"""An option at its neutral value equals the option left out."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flashcheck.case import Case
+from flashcheck.judge import Judge
+from flashcheck.law import Subject, law
+from flashcheck.inputs import Inputs
+
+
+def neutral(case: Case) -> list[Inputs]:
+    """The problem with one option more, at the value that means nothing."""
+    x, options = case.inputs, case.target.options
+    same: list[Inputs] = []
+    if "scale" in options and x.scale is None:
+        same.append(x.with_(scale=x.exact_scale))
+    if "is_causal" in options and not x.is_causal:
+        same.append(x.with_(passed=frozenset({"is_causal"})))
+    if "enable_gqa" in options and not x.enable_gqa:
+        same.append(x.with_(enable_gqa=True))
+        same.append(x.with_(passed=frozenset({"enable_gqa"})))
+    if "attn_mask" in options and x.mask is None:
+        same.append(x.with_(passed=frozenset({"attn_mask"})))
+        if not x.is_causal and ("bool", "float32", 4) in case.space.mask_forms:
+            full = np.ones((x.q.shape[0], 1, x.q.shape[2], x.k.shape[2]), bool)
+            same.append(x.with_(mask=full))
+    return same
+
+
+@law(
+    "an option at its neutral value equals the option left out",
+    applies=lambda case: bool(neutral(case)),
+)
+def neutral_options(case: Case, judge: Judge) -> None:
+    choices = neutral(case)
+    x = choices[case.problem.seed % len(choices)]
+    first, second, rows = case.exact_bound(), case.exact_bound(x), case.judged_rows()
+    judge.within("out", case.out(x), case.out(), first.out + second.out, judged=rows[..., None])
+    lse = case.lse(), case.lse(x)
+    if lse[0] is not None and lse[1] is not None:
+        judge.within("lse", lse[1], lse[0], first.lse + second.lse, judged=rows)
+
+
+@given(data=st.data())
+def test_neutral_options(kernel: Subject, data: st.DataObject) -> None:
+    neutral_options.test(kernel, data)

@@ -1,0 +1,24 @@
+"""The memory around the tensors may hold NaN: nothing changes, bit for bit."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flashcheck.case import Case
+from flashcheck.judge import Judge
+from flashcheck.law import Subject, law
+
+
+@law("NaN in the memory around and between the tensors changes no bit")
+def poison_memory(case: Case, judge: Judge) -> None:
+    first, second = case.run(), case.run(guard="nan")
+    said = "the memory around the tensors was filled with NaN"
+    judge.identical("out", first.outs[0], second.outs[0], "reads out of bounds", said)
+    if first.lses:
+        judge.identical("lse", first.lses[0], second.lses[0], "reads out of bounds", said)
+
+
+@given(data=st.data())
+def test_poison_memory(kernel: Subject, data: st.DataObject) -> None:
+    poison_memory.test(kernel, data)
