@@ -1,3 +1,51 @@
-"""flashcheck: the numerical correctness gate for attention kernels."""
+"""flashcheck: the numerical correctness gate for attention kernels.
+
+The public names are loaded when first used, so that the pytest plugin, which every pytest run
+imports, stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flashcheck.gating import Result as Result
+    from flashcheck.gating import gate as gate
+    from flashcheck.kernel import Contract as Contract
+    from flashcheck.kernel import Kernel as Kernel
+    from flashcheck.problem import Problem as Problem
+    from flashcheck.strategies import Space as Space
+    from flashcheck.strategies import problems as problems
+    from flashcheck.verdict import Check as Check
+    from flashcheck.verdict import CheckFailed as CheckFailed
+    from flashcheck.verdict import Verdict as Verdict
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "Check": "verdict",
+    "CheckFailed": "verdict",
+    "Contract": "kernel",
+    "Kernel": "kernel",
+    "Problem": "problem",
+    "Result": "gating",
+    "Space": "strategies",
+    "Verdict": "verdict",
+    "gate": "gating",
+    "problems": "strategies",
+}
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'flashcheck' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"flashcheck.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

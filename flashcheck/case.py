@@ -34,7 +34,7 @@ class BadReply(Exception):
 
 
 class Case:
-    """One kernel on one problem.
+    """One kernel on one problem, or on captured `inputs`, of which `problem` is the outline.
 
     Properties derive further inputs from `inputs` and ask for the kernel's result, the exact
     value and the bound of each; every answer is computed once.
@@ -48,6 +48,7 @@ class Case:
         config: str | None = None,
         device: str = "cpu",
         space: Space = Space(),
+        inputs: Inputs | None = None,
     ) -> None:
         self.runner = runner
         self.target = target
@@ -56,7 +57,7 @@ class Case:
         self.device = device
         self.space = space
         self.kernel = target.kernel
-        x = problem.inputs()
+        x = problem.inputs() if inputs is None else inputs
         if self.kernel.causal_alignment == "bottom_right":
             x = x.with_(bottom_right=True)
         self.inputs: Inputs = x

@@ -58,8 +58,8 @@ def gate(targets: tuple[str, ...], **flags: Any) -> None:
         raise _Fails("no TARGET: name a kernel, such as path/to/file.py:attention, or set "
                      "kernels in [tool.flashcheck] of pyproject.toml")  # fmt: skip
     from flashcheck.events import Event, RunFinished
-    from flashcheck.gate import EXAMPLES, MAX_VACUOUS
-    from flashcheck.gate import gate as run
+    from flashcheck.gating import EXAMPLES, MAX_VACUOUS
+    from flashcheck.gating import gate as run
     from flashcheck.reporting import Recorder, parse_report, write_reports
     from flashcheck.reporting.github import GitHub, active
     from flashcheck.reporting.terminal import Terminal

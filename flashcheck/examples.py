@@ -14,20 +14,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import os
 import re
-import tempfile
+import secrets
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-import safetensors.numpy
-from numpy.typing import NDArray
-
-from flashcheck.arena import NUMPY_DTYPES
-from flashcheck.formats import FORMATS, Array
+from flashcheck.bits import bits_sha256, pack, unpack
 from flashcheck.inputs import LAYOUTS, Inputs
 from flashcheck.masks import Mask
 from flashcheck.problem import Problem, ProblemError, describe
@@ -44,7 +40,7 @@ SIZE_LIMIT = 10_000
 
 _KIND = "flashcheck-example"
 _ID = re.compile(r"(?:fc-)?([a-z2-7]{1,8})")
-_CUT = "... (cut to keep the example small)"
+_CUT = " ... (cut to keep the example small)"
 
 
 class ExampleError(Exception):
@@ -155,18 +151,20 @@ def save(example: Example, folder: str | os.PathLike[str] = FOLDER) -> Path:
     path = where / f"{example.id}.json"
     partner = None
     if example.captured is not None:
-        partner = _tensor_file(example.captured, path)
+        try:
+            partner = pack(example.captured)
+        except ValueError as error:
+            _refuse(path, f"cannot be written: {error}", "capture the tensors in their dtype")
         _write(path.with_suffix(".safetensors"), partner)
     data = _document(example, partner)
-    if len(data) > SIZE_LIMIT:
-        spare = SIZE_LIMIT - len(_document(replace(example, text=_CUT), partner)) - 64
-        lines = example.text.split("\n")
-        while lines and sum(len(json.dumps(line)) + 8 for line in lines) > spare:
-            lines.pop()
-        short = replace(example, text="\n".join([*lines, _CUT]))
-        data = _document(short, partner)
+    cuts: tuple[dict[str, Any], ...] = (
+        {"text": example.text[:2000] + _CUT},
+        {"found": None, "contrast": example.contrast[:8], "message": example.message[:500]},
+    )
+    for cut in cuts:
         if len(data) > SIZE_LIMIT:
-            data = _document(replace(short, found=None, contrast=short.contrast[:8]), partner)
+            example = replace(example, **cut)
+            data = _document(example, partner)
     _write(path, data)
     return path
 
@@ -215,19 +213,15 @@ def _captured(x: Inputs, partner: bytes | None) -> dict[str, Any]:
 
 def _write(path: Path, data: bytes) -> None:
     """All of the file or nothing, whatever happens on the way."""
-    handle, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes private files, and an example is for others to read.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
+        os.replace(temporary, path)
     except BaseException:
-        os.unlink(name)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -240,7 +234,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         # A kernel may print anything, lone surrogates too, which no file can hold.
         return value.encode(errors="replace").decode()
-    if isinstance(value, float) and not np.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         return str(float(value))
     return value
 
@@ -333,6 +327,23 @@ def _example(record: dict[str, Any], file: Path) -> Example:
     )
 
 
+def _load_tensors(record: dict[str, Any], file: Path) -> Inputs:
+    options = dict(record["captured"])
+    partner = file.with_suffix(".safetensors")
+    try:
+        data = partner.read_bytes()
+    except OSError:
+        _refuse(file, f"needs {partner.name} beside it, which cannot be read", "copy both files")
+    if hashlib.sha256(data).hexdigest() != options.pop("sha256"):
+        _refuse(partner, "was changed or cut short after it was saved", "copy it again")
+    if options["layout"] not in LAYOUTS:
+        raise ValueError(f"unknown layout {options['layout']!r}")
+    dtype = record["problem"].get("dtype", "float32")
+    tensors = unpack(data, dtype, options["mask_dtype"])
+    options["passed"] = frozenset(options["passed"])
+    return Inputs(**{"dtype": dtype, **tensors, **_floats(options)})
+
+
 def _worst(w: dict[str, Any]) -> Worst:
     numbers = {k: float(w[k]) for k in ("got", "expected", "error", "bound", "radius")}
     return Worst(output=str(w["output"]), index=tuple(map(int, w["index"])), **numbers)
@@ -395,106 +406,3 @@ def find(what: str | None = None, folder: str | os.PathLike[str] = FOLDER) -> li
 
 def _below(folder: Path) -> list[Path]:
     return sorted(folder.rglob("fc-*.json"), key=lambda p: (p.name, p))
-
-
-# -- tensors as bits ----------------------------------------------------------------------
-
-Bits = NDArray[np.unsignedinteger[Any]]
-
-
-def bits_sha256(x: Inputs) -> str:
-    """Of the bits of q, k, v and the mask in their own dtypes, with names and shapes."""
-    digest = hashlib.sha256()
-    for name, (dtype, values) in _named(x).items():
-        bits = to_bits(values, dtype)
-        digest.update(f"{name} {dtype} {list(values.shape)}\n".encode())
-        digest.update(bits.astype(bits.dtype.newbyteorder("<")).tobytes())
-    return digest.hexdigest()
-
-
-def _named(x: Inputs) -> dict[str, tuple[str, NDArray[Any]]]:
-    tensors: dict[str, tuple[str, NDArray[Any]]] = {
-        name: (x.dtype, getattr(x, name)) for name in ("q", "k", "v")
-    }
-    if x.mask is not None:
-        tensors["mask"] = (x.mask_dtype, x.mask)
-    return tensors
-
-
-def _tensor_file(x: Inputs, path: Path) -> bytes:
-    """The safetensors: bits of a dtype that NumPy lacks as unsigned integers, and its name."""
-    arrays: dict[str, NDArray[Any]] = {}
-    named = _named(x)
-    for name, (dtype, values) in named.items():
-        bits = to_bits(values, dtype)
-        back = from_bits(bits, dtype)
-        if not np.array_equal(back, values, equal_nan=dtype != "bool"):
-            _refuse(path, f"cannot hold {name}: it has values that {dtype} has not", "round it")
-        native = np.dtype(NUMPY_DTYPES[dtype]).kind in "fb"
-        arrays[name] = bits.view(NUMPY_DTYPES[dtype]) if native else bits
-    dtypes = json.dumps({name: dtype for name, (dtype, _) in sorted(named.items())})
-    return safetensors.numpy.save(arrays, metadata={"dtypes": dtypes})
-
-
-def _load_tensors(record: dict[str, Any], file: Path) -> Inputs:
-    options = dict(record["captured"])
-    partner = file.with_suffix(".safetensors")
-    try:
-        data = partner.read_bytes()
-    except OSError:
-        _refuse(file, f"needs {partner.name} beside it, which cannot be read", "copy both files")
-    if hashlib.sha256(data).hexdigest() != options.pop("sha256"):
-        _refuse(partner, "was changed or cut short after it was saved", "copy it again")
-    if options["layout"] not in LAYOUTS:
-        raise ValueError(f"unknown layout {options['layout']!r}")
-    dtype, mask_dtype = record["problem"].get("dtype", "float32"), options["mask_dtype"]
-    arrays = {
-        name: from_bits(bits, mask_dtype if name == "mask" else dtype)
-        for name, bits in safetensors.numpy.load(data).items()
-    }
-    options["passed"] = frozenset(options["passed"])
-    return Inputs(dtype=dtype, **arrays, **_floats(options))
-
-
-def to_bits(values: NDArray[Any], dtype: str) -> Bits:
-    """The bits of float64 values in `dtype`. A NaN keeps its sign and payload."""
-    target = NUMPY_DTYPES[dtype]
-    unsigned = np.dtype(f"u{target.itemsize}")
-    with np.errstate(over="ignore", invalid="ignore"):
-        # A copy even of float64, so that the caller's tensor is never written to.
-        bits: Bits = np.array(values, dtype=target, order="C").view(unsigned)
-    if dtype in ("bool", "float64"):
-        return bits
-    nan = np.isnan(values)
-    if nan.any():
-        wide = np.ascontiguousarray(values).view(np.uint64)[nan]
-        stored = FORMATS[dtype].precision - 1
-        payload = wide >> np.uint64(52 - stored) & np.uint64((1 << stored) - 1)
-        if dtype == "float8_e4m3fn":  # it has one NaN of each sign
-            payload[:] = 7
-        payload[payload == 0] = 1 << (stored - 1)
-        sign = wide >> np.uint64(63) << np.uint64(8 * target.itemsize - 1)
-        exponent = ((1 << (8 * target.itemsize - 1 - stored)) - 1) << stored
-        bits[nan] = (sign | np.uint64(exponent) | payload).astype(unsigned)
-    return bits
-
-
-def from_bits(bits: NDArray[Any], dtype: str) -> Array | NDArray[np.bool_]:
-    """The reverse of `to_bits`; takes the bits under any dtype of their size."""
-    target = NUMPY_DTYPES[dtype]
-    typed = np.array(bits, order="C").view(target)
-    if dtype in ("bool", "float64"):
-        return typed
-    with np.errstate(invalid="ignore"):
-        values: Array = typed.astype(np.float64)
-    nan = np.isnan(values)
-    if nan.any():
-        narrow = typed.view(f"u{target.itemsize}")[nan].astype(np.uint64)
-        stored = FORMATS[dtype].precision - 1
-        payload = narrow & np.uint64((1 << stored) - 1)
-        if dtype == "float8_e4m3fn":
-            payload[:] = 4
-        sign = narrow >> np.uint64(8 * target.itemsize - 1) << np.uint64(63)
-        wide = sign | np.uint64(0x7FF << 52) | payload << np.uint64(52 - stored)
-        values.view(np.uint64)[nan] = wide
-    return values

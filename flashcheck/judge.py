@@ -60,7 +60,7 @@ class Judge:
             at = np.unravel_index(int(ratio.argmax()), ratio.shape)
             top = float(ratio[at])
             self.stats[f"ratio_{output}"] = max(top, self.stats.get(f"ratio_{output}", 0.0))
-            if top > self._ratio or self._worst is None:
+            if self._worst is None or top > self._ratio:
                 self._ratio = max(self._ratio, top)
                 self._worst = Worst(
                     output, tuple(int(i) for i in at), float(got[at]), float(expected[at]),
@@ -68,8 +68,8 @@ class Judge:
                     float(np.broadcast_to(radius, got.shape)[at]),
                 )  # fmt: skip
         if wrong.any() and not self._symptom:
-            bad = got[wrong]
-            kind = "nan" if np.isnan(bad).any() else "inf" if np.isinf(bad).any() else "value"
+            finite = np.isfinite(got[wrong]) & np.isfinite(expected[wrong])
+            kind = "value" if finite.all() else "not finite"
             self._fail(f"{output} {kind}", self._sentence(output, wrong, watched))
         return ratio
 
@@ -81,8 +81,7 @@ class Judge:
             at = tuple(int(i) for i in np.argwhere(wrong)[0])
             self._ratio = math.inf
             self._worst = Worst(output, at, float(got[at]), math.nan, math.inf, 0.0, 0.0)
-            kind = "nan" if np.isnan(got[wrong]).any() else "inf"
-            self._fail(f"{output} {kind}", self._sentence(output, wrong, judged))
+            self._fail(f"{output} not finite", self._sentence(output, wrong, judged))
 
     def identical(self, output: str, first: Array, second: Array, symptom: str, what: str) -> None:
         """Judge that two results have the same bits; `what` says what was done in between."""

@@ -52,13 +52,10 @@ UNTESTED_OPTIONS: tuple[str, ...] = (
 )
 """Options of the kernel contract that may be declared but that this version does not pass."""
 
-WELL_KNOWN: dict[str, Mapping[str, Any]] = {
-    "torch._C._nn.scaled_dot_product_attention": {
-        "name": "scaled_dot_product_attention",
-        "options": ("scale", "is_causal", "attn_mask", "enable_gqa"),
-    },
+WELL_KNOWN: dict[str, str] = {
+    "torch._C._nn.scaled_dot_product_attention": "torch_sdpa",
 }
-"""Declarations for public functions whose signature cannot be read, by qualified name."""
+"""Public functions whose signature cannot be read, and the registered kernel that calls them."""
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _VARIANT = re.compile(r"(?P<name>[^\[\]]+)\[(?P<variant>[^\[\]]*)\]")
@@ -263,7 +260,9 @@ def _as_kernel(obj: object, spec: str) -> Kernel:
     if inspect.isclass(obj):
         raise TargetError(f"{spec!r} is a class: name a function, or an instance of it")
     name = f"{getattr(obj, '__module__', '')}.{getattr(obj, '__qualname__', '')}"
-    return Kernel(obj, **WELL_KNOWN.get(name, {}))
+    if name in WELL_KNOWN:
+        return replace(_registered(WELL_KNOWN[name]), name=name.rpartition(".")[2])
+    return Kernel(obj)
 
 
 def _options(kernel: Kernel, spec: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:

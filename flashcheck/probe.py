@@ -43,15 +43,21 @@ class _Prober:
         self.messages: dict[str, list[str]] = {}
         self.lse = False
 
-    def takes(self, problem: Problem, feature: str | None, **passed: str) -> bool:
-        """Whether the kernel takes the problem; a refusal is noted under `feature`."""
+    def takes(
+        self, problem: Problem, feature: str | None, *, passed: str = "", errors: bool = True
+    ) -> bool:
+        """Whether the kernel takes the problem; a refusal is noted under `feature`.
+
+        `passed` names an option to pass at its neutral value; `errors` says whether an
+        ordinary exception is a refusal.
+        """
         x = problem.inputs()
         if passed:
-            x = x.with_(passed=frozenset(passed.values()))
+            x = x.with_(passed=frozenset({passed}))
         self.runner.submit(Call(x, self.target.configs[0]))
         reply = self.runner.result()
         self.lse = self.lse or bool(reply.lses)
-        if reply.status in ("unsupported", "error"):
+        if reply.status == "unsupported" or (errors and reply.status == "error"):
             if feature is not None:
                 self.messages.setdefault(_message(reply), []).append(feature)
             return False
@@ -123,6 +129,8 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
                 forms.add((kind, mask_dtype, rank))
     if forms:
         found.add("attn_mask")
+    # No keys at all are legal: only NotImplementedError can refuse them.
+    empty = prober.takes(replace(base, len_k=0), f"{dtype} Lk = 0", errors=False)
     space = Space(
         dtype=dtype,
         options=frozenset(found),
@@ -131,6 +139,7 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
         mask_forms=frozenset(forms),
         positive_scale=kernel.positive_scale,
         scale_none=scale_none,
+        empty_keys=empty,
     )
     return space, ""
 

@@ -8,6 +8,7 @@ over and over until nothing changes.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -68,7 +69,8 @@ class _Shrinker:
             self._lengths()
             self._first_of(_simpler_fills)
             self._lengths()
-            self._first_of(_simpler_levels)
+            self._first_of(_simpler_periods)
+            self._numbers()
             if self.best == before:
                 return
 
@@ -134,6 +136,44 @@ class _Shrinker:
                 low = middle
         while high > 1 and self._accept(self._resized(name, high - 1)):
             high -= 1
+
+    def _numbers(self) -> None:
+        """The levels: zero or one where they do, else the smallest whole number that fails."""
+        for name in ("q", "k", "v"):
+            for parameter in ("level", "base", "spread"):
+                self._number(
+                    getattr(getattr(self.best, name), parameter),
+                    lambda x, n=name, q=parameter: _with(  # type: ignore[misc]
+                        self.best, n, replace(getattr(self.best, n), **{q: x})
+                    ),
+                )
+        if self.best.scale is not None:
+            self._number(self.best.scale, lambda x: replace(self.best, scale=x))
+
+    def _number(self, value: float, build: Callable[[float], Problem]) -> None:
+        fmt = FORMATS[self.best.dtype]
+
+        def better(x: float) -> bool:
+            x = float(fmt.round(x))
+            return _number_cost(x) < _number_cost(value) and self._accept(build(x))
+
+        if value == 0 or better(0.0):
+            return
+        sign = math.copysign(1.0, value)
+        if better(sign) or (sign < 0 and better(-value)):
+            return
+        # Bisection over whole numbers, taking it that larger ones fail too.
+        high = math.ceil(abs(value))
+        if high != abs(value) and not better(sign * high):
+            better(sign * 2.0 ** round(math.log2(abs(value))))
+            return
+        value, low = sign * high, 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if better(sign * middle):
+                high, value = middle, sign * middle
+            else:
+                low = middle
 
     def _resized(self, name: str, size: int) -> Problem:
         p = self.best
@@ -202,26 +242,29 @@ def _fewer_heads(p: Problem) -> Iterator[Problem]:
 
 
 def _simpler_fills(p: Problem) -> Iterator[Problem]:
-    """Fills from the simplest on: q, k and v each in turn."""
-    zero, one = Fill(), Fill(level=1.0)
-    plain = [zero, one]
+    """Simpler fills of q and k together, then of each tensor alone, simplest first."""
+    one = Fill(level=1.0)
+    plain = [Fill(), one]
+    level = abs(p.q.level * p.k.level) or abs(p.q.level) or abs(p.k.level) or 1.0
+    for size in dict.fromkeys((1.0, float(math.ceil(level)))):
+        for k in (Fill(level=size), Fill(level=-size), Fill("spike", level=size, at=-1),
+                  Fill("spike", level=size), Fill("spike", level=-size, at=-1)):  # fmt: skip
+            if _fill_cost(one) + _fill_cost(k) < _fill_cost(p.q) + _fill_cost(p.k):
+                yield replace(p, q=one, k=k)
     for name in ("q", "k"):
         fill: Fill = getattr(p, name)
-        options = [*plain, replace(fill, noise="none", spread=0.0)]
-        if name == "k":
-            level = fill.level or 1.0
-            options += [Fill("spike", level=level, at=-1), Fill("spike", level=level)]
-        yield from _better(p, name, fill, options)
-    options = [*plain, Fill("spike", level=1.0, at=-1), Fill("spike", level=1.0, at=0)]
-    options += [replace(p.v, noise="none", spread=0.0), Fill("step", level=1.0, at=p.v.at)]
-    options += [Fill("stairs", level=1.0), Fill("alternate", level=1.0)]
-    yield from _better(p, "v", p.v, options)
+        flat = [Fill(level=fill.level), Fill(level=fill.base)]
+        yield from _better(p, name, fill, [*plain, *flat, replace(fill, noise="none", spread=0.0)])
+    values = [*plain, Fill("spike", level=1.0, at=-1), Fill("spike", level=1.0, at=0)]
+    values += [replace(p.v, noise="none", spread=0.0), Fill("step", level=1.0, at=p.v.at)]
+    values += [Fill("stairs", level=1.0), Fill("alternate", level=1.0)]
+    yield from _better(p, "v", p.v, values)
     for name in ("q", "k", "v"):
         fill = getattr(p, name)
         if fill.plants:
-            yield replace(p, **{name: replace(fill, plants=())})
+            yield _with(p, name, replace(fill, plants=()))
         if fill.noise not in ("none", "normal"):
-            yield replace(p, **{name: replace(fill, noise="normal", spread=1.0)})
+            yield _with(p, name, replace(fill, noise="normal", spread=1.0))
     if p.seed:
         yield replace(p, seed=0)
 
@@ -230,53 +273,39 @@ def _better(p: Problem, name: str, fill: Fill, options: list[Fill]) -> Iterator[
     """The options that are simpler than the fill, simplest first."""
     for option in sorted(options, key=_fill_cost):
         if _fill_cost(option) < _fill_cost(fill):
-            yield replace(p, **{name: option})  # type: ignore[arg-type]
+            yield _with(p, name, option)
 
 
 _PATTERN_COST = {"constant": 0, "spike": 1, "step": 2, "alternate": 3, "cycle": 4, "stairs": 5}
 
 
-def _fill_cost(f: Fill) -> tuple[int, int, float, int]:
-    return (
-        0 if f.noise == "none" else 1 if f.noise == "normal" else 2,
-        _PATTERN_COST[f.pattern] + (f.base != 0) + bool(f.plants),
-        _number_cost(f.level),
-        abs(f.at),
-    )
+def _fill_cost(f: Fill) -> float:
+    """How much there is to say about a fill; its numbers count last."""
+    noise = 0 if f.noise == "none" else 100 if f.noise == "normal" else 200
+    pattern = 10 * (_PATTERN_COST[f.pattern] + (f.base != 0) + bool(f.plants))
+    kind, size, negative = _number_cost(f.level)
+    number = kind + min(size, 1e6) / 1e7 + (1e-8 if negative else 0)
+    place = 0 if f.pattern not in ("spike", "step") else 0.5 * (f.at != -1)
+    return noise + pattern + number + place
 
 
-def _simpler_levels(p: Problem) -> Iterator[Problem]:
-    fmt = FORMATS[p.dtype]
+def _simpler_periods(p: Problem) -> Iterator[Problem]:
     for name in ("q", "k", "v"):
         fill: Fill = getattr(p, name)
-        for parameter in ("level", "base", "spread"):
-            value: float = getattr(fill, parameter)
-            for candidate in _simpler_numbers(value):
-                rounded = float(fmt.round(candidate))
-                if _number_cost(rounded) < _number_cost(value):
-                    yield replace(p, **{name: replace(fill, **{parameter: rounded})})
         if fill.period > 1 and fill.pattern in ("stairs", "cycle"):
-            yield replace(p, **{name: replace(fill, period=1)})
-            yield replace(p, **{name: replace(fill, period=fill.period // 2)})
-    if p.scale is not None:
-        for candidate in _simpler_numbers(p.scale):
-            if _number_cost(candidate) < _number_cost(p.scale):
-                yield replace(p, scale=candidate)
+            yield _with(p, name, replace(fill, period=1))
+            yield _with(p, name, replace(fill, period=fill.period // 2))
 
 
-def _simpler_numbers(x: float) -> Iterator[float]:
-    sign = -1.0 if x < 0 else 1.0
-    yield from (0.0, sign, float(round(x)), sign * float(int(abs(x))), sign * float(int(abs(x)) + 1))
-    yield x / 2
+def _number_cost(x: float) -> tuple[int, float, bool]:
+    """0 and 1, then whole numbers by size, then powers of two, then the rest; minus last."""
     size = abs(x)
-    if size > 2:
-        digits = 10.0 ** (len(str(int(size))) - 1)
-        yield sign * digits * (int(size / digits) + 1)
-        yield sign * digits * int(size / digits)
-        yield sign * (int(size) - 1)
+    if size == int(size) and size < 1e6:
+        return 0, size, x < 0
+    simple = math.frexp(size)[0] == 0.5
+    return (1 if simple else 2), abs(math.log2(size)), x < 0
 
 
-def _number_cost(x: float) -> float:
-    """0, 1, -1, then small whole numbers, then larger ones, then all others."""
-    size = abs(x) + (0.25 if x < 0 else 0.0)
-    return size if x == int(x) and abs(x) < 1e6 else 1e6 + len(repr(x)) * 1e3 + min(abs(x), 1e3)
+def _with(p: Problem, name: str, fill: Fill) -> Problem:
+    changes: dict[str, Any] = {name: fill}
+    return replace(p, **changes)

@@ -1,0 +1,277 @@
+"""Diagnose: one sentence that says what is wrong with a kernel's result.
+
+Everything said was measured by running the kernel again, on the failing input and on inputs
+made from it. Patterns are tried from the most to the least telling; the first that predicts
+the result names it, and one that does not says nothing.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from flashcheck import logsums, patterns, phrases, rows
+from flashcheck.case import BadReply, Case
+from flashcheck.inputs import Inputs
+from flashcheck.law import Law
+from flashcheck.phrases import keys, row_name, short
+from flashcheck.verdict import Check, Verdict
+from flashcheck.weights import (
+    MAX_KEYS,
+    Bools,
+    Recorder,
+    Result,
+    Row,
+    compare,
+    measure,
+    resized,
+    taken_in,
+)
+
+ROUNDING = 1e-2
+"""A relative error up to this may be that of a rounding."""
+
+_SAID = {
+    "nondeterministic": "Two equal calls give different results",
+    "reads out of bounds": "The result depends on memory outside the tensors",
+    "reads hidden keys": "The result depends on keys that the mask hides from every query",
+    "output not written": "The result depends on what the output buffer held before",
+    "not batch invariant": "A batch element alone gives other bits than among others",
+    "inputs modified": "The inputs are changed",
+    "output form": "The result has the wrong form",
+}
+"""Symptoms that are no comparison with an exact result."""
+
+
+def diagnose(case: Case, law: Law, check: Check) -> str:
+    """The sentence about a failed `check` of `law` on `case`."""
+    text = _without_numbers(check)
+    if text is None:
+        text = _measured(case, law) or _fallback(law, check)
+    elif check.symptom in ("output not written", "reads hidden keys"):
+        text = _measured(case, law) or text
+    return phrases.sentence_case(text)
+
+
+def _without_numbers(check: Check) -> str | None:
+    """The sentence of a failure that is no wrong number."""
+    if check.verdict is Verdict.TIMEOUT:
+        return f"The kernel does not return: {check.message}"
+    if check.verdict is Verdict.CRASH:
+        if check.symptom.startswith("raises "):
+            return f"The kernel {check.symptom}: {check.message}".rstrip(": ")
+        return f"The kernel's process does not survive: {check.message}"
+    said = _SAID.get(check.symptom)
+    return None if said is None else f"{said}: {check.message}".rstrip(": ")
+
+
+def _measured(case: Case, law: Law) -> str | None:
+    """What is wrong with the first wrong result among those that the law asks for."""
+    recorder = Recorder(case.runner)
+    again = Case(
+        recorder, case.target, case.problem, case.config, case.device, case.space
+    )  # fmt: skip
+    law.check(again)
+    done: list[Inputs] = []
+    for x in (again.inputs, *recorder.inputs):
+        if any(x is other for other in done):
+            continue
+        done.append(x)
+        result = compare(again, x)
+        if result is None or not ((result.ratio > 1).any() or (result.ratio_lse > 1).any()):
+            continue
+        text = wrong_result(again, result)
+        if text is None:
+            continue
+        own = x is again.inputs
+        return text if own else f"{text} (on an input that {law.name} makes from this one)"
+    return None
+
+
+def wrong_result(case: Case, r: Result) -> str | None:
+    """What is wrong with one result; None where no pattern fits."""
+    if not r.wrong.any():
+        return logsums.sentence(r) or _coarse_lse(r)
+    return (
+        _wrong_mask(case, r)
+        or rows.sentence(case, r)
+        or _wrong_weights(case, r)
+        or _at_more_keys(case, r)
+        or rows.plain(r)
+        or _coarse(r)
+    )
+
+
+def _wrong_weights(case: Case, r: Result) -> str | None:
+    """What is wrong with the weights, or the values, of the worst finite row."""
+    finite = r.wrong_rows & np.isfinite(r.out).all(-1)
+    row = r.worst_row(finite)
+    if row is None:
+        return None
+    measured = measure(case, r.x)
+    if measured is None or not measured.usable(row):
+        return None
+    text = patterns.sentence(r, measured, row)
+    if text is not None:
+        return text
+    if not patterns.right(measured, finite & r.at.seen):
+        return None
+    if _relative(r, row) <= ROUNDING:
+        return _coarse(r)
+    name = row_name(r.out.shape, row)
+    return patterns.wrong_values(r, row) or (
+        f"The weights of {name} are right, the values it takes are not"
+    )
+
+
+def _at_more_keys(case: Case, r: Result) -> str | None:
+    """Which keys are missing among more keys, where a row of few takes in none."""
+    if not (r.wrong_rows & r.at.seen).any() or r.x is not case.inputs:
+        return None
+    n = r.x.k.shape[2]
+    if (np.where(np.isfinite(r.out), r.out, 0.0)[r.wrong_rows] != 0).any() or n >= 100:
+        return None
+    longer, x = resized(case, len_k=100)
+    if x.mask is not None or x.is_causal:
+        return None
+    found = taken_in(longer, x)
+    if found is None or not found[1].all():
+        return None
+    missing = ~found[0].all((0, 1, 2))
+    if not missing.any() or missing.all():
+        return None
+    kind = "NaN" if np.isnan(r.out[r.wrong_rows]).any() else "0"
+    return (
+        f"Output is {kind} with {n} {'key' if n == 1 else 'keys'}; with 100 keys it takes in all "
+        f"but {keys(int(j) for j in np.flatnonzero(missing))}"
+    )
+
+
+# -- masks --------------------------------------------------------------------------------
+
+
+def _wrong_mask(case: Case, r: Result) -> str | None:
+    """A mask that hides other keys than it should, as q = 0 shows."""
+    if r.x is not case.inputs or not (r.x.is_causal or r.x.mask is not None):
+        return None
+    return _causal(case) if r.x.is_causal else _given_mask(case, r)
+
+
+def _causal(case: Case) -> str | None:
+    p = case.problem
+    side = max(p.len_q, p.len_k) + 2
+    if side > MAX_KEYS:
+        return None
+    text = _causal_square(*resized(case, len_q=side, len_k=side), side)
+    if text is not None or p.len_q == p.len_k:
+        return text
+    # Right on a square: only the alignment is left.
+    other, x = resized(case, len_q=p.len_q + 2, len_k=p.len_k + 2)
+    found = taken_in(other, x)
+    if found is None:
+        return None
+    turned = x.with_(bottom_right=not x.bottom_right).visible
+    if _same(found, turned) and not _same(found, x.visible):
+        now, meant = ("bottom-right", "top-left")
+        if x.bottom_right:
+            now, meant = meant, now
+        return f"The causal mask is aligned {now} instead of {meant}"
+    return None
+
+
+def _causal_square(case: Case, x: Inputs, side: int) -> str | None:
+    found = taken_in(case, x)
+    if found is None or _same(found, x.visible):
+        return None
+    i, j = np.arange(side)[:, None], np.arange(side)
+    if _same(found, np.broadcast_to(j <= i + 1, x.visible.shape)):
+        return "The causal mask lets query i see key i + 1"
+    if _same(found, np.broadcast_to(j < i, x.visible.shape)):
+        return "Query i does not see its own key i under the causal mask"
+    if _same(found, np.ones_like(x.visible)):
+        return "is_causal is ignored: every query sees every key"
+    if _same(found, np.broadcast_to(j >= i, x.visible.shape)):
+        return "The causal mask is turned around: query i sees the keys from i on"
+    return None
+
+
+def _given_mask(case: Case, r: Result) -> str | None:
+    x = r.x
+    found = taken_in(case, x)
+    if found is None or _same(found, x.visible):
+        return None
+    if _same(found, np.ones_like(x.visible)) and (~x.visible & x.visible.any(-1)[..., None]).any():
+        return "attn_mask is ignored: hidden keys are taken in"
+    if _same(found, ~x.visible):
+        return "attn_mask is turned around: it is the hidden keys that are taken in"
+    first_head = np.broadcast_to(x.visible[:, :1], x.visible.shape)
+    if _same(found, first_head):
+        return "Every head uses the mask of head 0"
+    if _same(found, np.broadcast_to(x.visible[:1], x.visible.shape)):
+        return "Every batch element uses the mask of batch 0"
+    return None
+
+
+def _same(found: tuple[Bools, Bools], expected: Bools) -> bool:
+    """Whether the keys taken in are those expected.
+
+    A row that should see no key may give anything, and a row that is NaN counts as one that
+    sees no key.
+    """
+    seen, known = found
+    empty = ~expected.any(-1)
+    return bool((~empty <= known).all() and ((seen == expected).all(-1) | empty).all())
+
+
+# -- roundings ----------------------------------------------------------------------------
+
+
+def _relative(r: Result, row: Row) -> float:
+    """The largest error of a row over the sum of p |v|."""
+    size = np.maximum(r.at.abs_out[row], 1e-300)
+    return float((np.abs(r.out[row] - r.value.out[row]) / size).max())
+
+
+def _coarse(r: Result) -> str | None:
+    row = r.worst_row(r.wrong_rows)
+    if row is None or not np.isfinite(r.out[r.wrong_rows]).all():
+        return None
+    relative, ratio = _relative(r, row), float(r.ratio[row].max())
+    if not 0 < relative <= ROUNDING:
+        return None
+    return (
+        f"Output is off by {short(relative)} relative to the sum of p|v|, {phrases.times(ratio)}: "
+        f"an intermediate is too coarse (about {phrases.power(relative)}; one rounding is "
+        "2^-24 in float32, 2^-11 in float16, 2^-8 in bfloat16)"
+    )
+
+
+def _coarse_lse(r: Result) -> str | None:
+    bad = r.ratio_lse > 1
+    if r.lse is None or not np.isfinite(r.lse[bad]).all():
+        return None
+    error = float(np.abs(r.lse - r.value.lse)[bad].max())
+    if not 0 < error <= ROUNDING:
+        return None
+    return (
+        f"lse is off by {short(error)}, {phrases.times(float(r.ratio_lse.max()))}: the normalizer "
+        f"is too coarse (about {phrases.power(error)} relative; one rounding is 2^-24 in float32, "
+        "2^-11 in float16, 2^-8 in bfloat16)"
+    )
+
+
+def _fallback(law: Law, check: Check) -> str:
+    """The law and the numbers."""
+    w = check.worst
+    if w is None:
+        return check.message or f"{law.name} does not hold"
+    where = phrases.element(w.output, w.index)
+    told = f"{where} is {short(w.got)}"
+    if not math.isnan(w.expected):
+        told += f" instead of {short(w.expected)}"
+    if law.name in ("agreement", "finite"):
+        return f"{told}, {phrases.times(check.ratio)}"
+    return f"Broken: {law.statement}; {told}"
+
+

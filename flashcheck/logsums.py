@@ -1,0 +1,74 @@
+"""Logsums: what is wrong with lse, in one sentence, first match wins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from flashcheck import rows
+from flashcheck.formats import Array
+from flashcheck.phrases import short
+from flashcheck.weights import Result
+
+
+def sentence(r: Result) -> str | None:
+    """What the wrong rows of lse have in common; None where nothing fits them all."""
+    bad = r.ratio_lse > 1
+    if r.lse is None or not bad.any():
+        return None
+    judged = np.isfinite(r.bound.lse)
+    if not (bad & r.at.seen).any():
+        got = float(r.lse[bad][0])
+        return f"lse is {short(got)} instead of -inf in rows that see no key"
+    seen = judged & r.at.seen
+    got, want = r.lse[bad & r.at.seen], r.value.lse[bad & r.at.seen]
+    place = rows.where(bad & r.at.seen, seen)
+    if not np.isfinite(got).any():
+        kind = "NaN" if np.isnan(got).all() else "infinite" if np.isinf(got).all() else "not finite"
+        return f"lse is {kind} in {place}"
+    if not np.isfinite(got).all():
+        return f"lse is not finite in {int((~np.isfinite(got)).sum())} of {int(seen.sum())} rows"
+    if (got == 0).all():
+        return f"lse is 0 in {place}"
+    got, want = r.lse[seen], r.value.lse[seen]
+    slack = 2 * r.bound.lse[seen] + 1e-5 * (np.abs(want) + np.abs(r.at.m[seen]) + 1)
+    for text, predicted in _forms(r, want, r.at.m[seen], r.at.l[seen]):
+        differs = np.abs(predicted - want) > slack
+        if differs.any() and (np.abs(got - predicted) <= slack * 2).all():
+            return text
+    return _shift(r, place)
+
+
+def _forms(r: Result, want: Array, m: Array, l: Array) -> Iterator[tuple[str, Array]]:
+    log_l, e2 = np.log(l), math.log2(math.e)
+    scale = r.x.exact_scale
+    yield "lse is 1.4427 times what it should be: base 2 instead of base e", want * e2
+    yield "lse is 0.6931 times what it should be: a natural logarithm taken for base 2", want / e2
+    yield "lse lacks the row maximum: it is the logarithm of the normalizer alone", log_l
+    yield "lse is the row maximum alone: the logarithm of the normalizer is missing", m
+    yield "lse has the row maximum in base e and the normalizer in base 2", m + log_l * e2
+    yield "lse has the row maximum in base 2 and the normalizer in base e", m * e2 + log_l
+    yield "lse has the wrong sign", -want
+    yield "lse subtracts the row maximum instead of adding it", log_l - m
+    yield "lse is the normalizer itself, not its logarithm", l
+    yield "lse is the row maximum plus the normalizer, not plus its logarithm", m + l
+    if scale:
+        yield "the row maximum in lse lacks the scale", m / scale + log_l
+        yield "the row maximum in lse is scaled twice", m * scale + log_l
+
+
+def _shift(r: Result, place: str) -> str | None:
+    """lse off by one constant in every wrong row."""
+    assert r.lse is not None
+    bad = (r.ratio_lse > 1) & r.at.seen
+    off = r.lse[bad] - r.value.lse[bad]
+    slack = 4 * float(r.bound.lse[bad].max()) + 1e-4 * float(np.abs(off).max())
+    if off.size == 0 or np.ptp(off) > slack or float(np.abs(off).min()) < 1e-3:
+        return None
+    size = float(np.abs(off).mean())
+    names = {math.log(2): "ln 2", math.log(r.x.k.shape[2]): f"ln {r.x.k.shape[2]}, of all keys"}
+    name = next((f" ({t})" for v, t in names.items() if abs(v - size) < slack + 1e-4), "")
+    way = "small" if off.mean() < 0 else "large"
+    return f"lse is too {way} by {short(size)}{name} in {place}"

@@ -1,0 +1,317 @@
+"""Patterns: what is wrong with one row's measured attention weights, in one sentence.
+
+Every pattern predicts all of the row's weights and is named only where the prediction holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from flashcheck import phrases
+from flashcheck.formats import FORMATS, Array
+from flashcheck.phrases import keys, row_name, short
+from flashcheck.weights import Bools, Result, Row, Weights
+
+CLOSE = 1e-2
+"""Relative agreement of a prediction that is no rounding error."""
+
+
+def sentence(r: Result, weights: Weights, row: Row) -> str | None:
+    """The first pattern that the row's weights follow; None where they are right or strange."""
+    w, p, tol = weights.w[row], weights.p[row], weights.tol[row]
+    differs = np.abs(w - p) > tol
+    if not differs.any():
+        return None
+    name = row_name(r.at.out.shape, row)
+    visible = r.x.visible[row]
+    return (
+        _missing(name, w, p, tol, differs)
+        or _hidden(r, name, w, p, tol, visible)
+        or _elsewhere(r, weights, row, name)
+        or _common_factor(r, row, name, w, p, tol)
+        or _groups(r, row, name, w, p, tol)
+        or _other_scores(r, row, name, w, tol)
+    )
+
+
+def right(weights: Weights, rows: Bools) -> bool:
+    """Whether every measured weight of these rows is within its bound."""
+    w, p, tol = weights.w[rows], weights.p[rows], weights.tol[rows]
+    return bool((np.abs(w - p) <= tol).all())
+
+
+def _agree(w: Array, predicted: Array, tol: Array) -> bool:
+    """Whether a prediction holds for every key of the row."""
+    return bool((np.abs(w - predicted) <= 2 * tol + CLOSE * np.abs(predicted)).all())
+
+
+def _missing(name: str, w: Array, p: Array, tol: Array, differs: Bools) -> str | None:
+    gone = differs & (np.abs(w) <= tol) & (p > 0)
+    if not gone.any():
+        return None
+    if gone[p > tol].all():
+        return f"Output takes in no key: every weight of {name} is 0"
+    rest = np.where(gone, 0.0, p)
+    what = keys(int(j) for j in np.flatnonzero(gone))
+    owner = "" if name == "query 0" else f" in {name}"
+    if _agree(w, rest / rest.sum(), tol):
+        return f"Output is missing the contribution of {what}{owner}, as if not there at all"
+    if _agree(w, rest, tol):
+        return (
+            f"Output is missing the contribution of {what}{owner}, "
+            "which the normalizer does count"
+        )
+    return None
+
+
+def _hidden(r: Result, name: str, w: Array, p: Array, tol: Array, visible: Bools) -> str | None:
+    taken = ~visible & (np.abs(w) > tol)
+    if not taken.any():
+        return None
+    by = "the causal mask hides" if r.x.is_causal else "the mask hides"
+    what = keys(int(j) for j in np.flatnonzero(taken))
+    return f"{phrases.sentence_case(name)[:-1]} also takes in {what}, which {by}"
+
+
+def _elsewhere(r: Result, weights: Weights, row: Row, name: str) -> str | None:
+    """Weights of another query, head, batch element or key head."""
+    b, h, i = row
+    batch, heads, length, _ = r.at.p.shape
+    w, p, tol = weights.w[row], weights.p[row], weights.tol[row]
+    others: list[tuple[str, Row]] = [
+        *((f"query {j}", (b, h, j)) for j in range(length) if j != i),
+        *((f"head {g}", (b, g, i)) for g in range(heads) if g != h),
+        *((f"batch {c}", (c, h, i)) for c in range(batch) if c != b),
+    ]
+    hits = [
+        (what, other)
+        for what, other in others
+        if _agree(w, weights.p[other], tol) and not _agree(p, weights.p[other], tol)
+    ]
+    reads = _key_head(r, row, w, p, tol)
+    if reads is not None:
+        return reads
+    # Two matches name nothing: the other rows may all be equal.
+    if hits and all(_agree(weights.p[hits[0][1]], weights.p[o], tol) for _, o in hits):
+        return f"{phrases.sentence_case(name)[:-1]} has the weights of {hits[0][0]}"
+    return None
+
+
+def _key_head(r: Result, row: Row, w: Array, p: Array, tol: Array) -> str | None:
+    b, h, i = row
+    group, kv = r.x.heads_per_kv, r.x.k.shape[1]
+    if kv == 1:
+        return None
+    hits = []
+    for g in range(kv):
+        if g == h // group:
+            continue
+        s = r.x.q[b, h, i] @ r.x.k[b, g].T * r.x.exact_scale
+        predicted = _softmax(s + _bias(r, row), r.x.visible[row])
+        if _agree(w, predicted, tol) and not _agree(p, predicted, tol):
+            hits.append(g)
+    if len(hits) != 1:
+        return None
+    return f"Query head {h} reads key head {hits[0]} instead of {h // group}{_map(r, h, hits[0])}"
+
+
+def _map(r: Result, h: int, g: int) -> str:
+    if r.x.heads_per_kv > 1 and g == h % r.x.k.shape[1]:
+        return f" (h modulo the {r.x.k.shape[1]} key heads, not h // {r.x.heads_per_kv})"
+    return ""
+
+
+def wrong_values(r: Result, row: Row) -> str | None:
+    """With right weights: whose values the row's output is made of."""
+    b, h, _ = row
+    group, kv = r.x.heads_per_kv, r.x.v.shape[1]
+    p, got = r.at.p[row], r.out[row]
+    size = p @ np.abs(r.x.v[b, h // group])
+    for c in range(r.x.v.shape[0]):
+        for g in range(kv):
+            if (c, g) == (b, h // group):
+                continue
+            if np.allclose(got, p @ r.x.v[c, g], rtol=CLOSE, atol=CLOSE * float(size.max())):
+                where = f"value head {g}" if c == b else f"value head {g} of batch {c}"
+                return (
+                    f"Query head {h} reads {where} instead of {h // group}"
+                    f"{_map(r, h, g) if c == b else f' of batch {b}'}"
+                )
+    return None
+
+
+def _common_factor(
+    r: Result, row: Row, name: str, w: Array, p: Array, tol: Array
+) -> str | None:
+    total = float(w.sum())
+    if total == 0 or abs(total - 1) < CLOSE or not _agree(w, total * p, tol):
+        return None
+    l, lse = float(r.at.l[row]), float(r.at.lse[row])
+    with np.errstate(over="ignore"):
+        whole = float(np.exp(lse))
+    text = f"The weights of {name} sum to {short(total)} instead of 1"
+    if math.isclose(total, l, rel_tol=CLOSE):
+        return f"{text}, as if the output were not divided by the normalizer ({short(l)})"
+    extra = (1 / total - 1) * whole
+    padded = len(p) + round(extra)
+    exact = abs(extra - round(extra)) < 2e-3 * max(extra, 1.0) + whole * float(tol.max())
+    if extra > 0.9 and exact and padded % 8 == 0 and extra < 1024:
+        return (
+            f"{text}, as if {round(extra)} more {'key' if round(extra) == 1 else 'keys'} with "
+            f"score 0 joined the normalizer ({padded} keys in all: padding)"
+        )
+    small = "too small" if abs(total) > 1 else "too large"
+    factor = total if abs(total) > 1 else 1 / total
+    return f"{text}: the normalizer is {small} by a factor of {short(factor)}"
+
+
+def _groups(r: Result, row: Row, name: str, w: Array, p: Array, tol: Array) -> str | None:
+    """Runs of keys, each scaled by one factor."""
+    runs = _segments(w, p, tol)
+    if runs is None or not 2 <= len(runs) <= 5:
+        return None
+    s = np.where(r.x.visible[row], r.at.s[row], -np.inf)
+    # The run that holds the maximum is the one the others should have been rescaled to.
+    tops = [float(s[part].max()) for part, _ in runs]
+    sums = [float(w[part].sum()) for part, _ in runs]
+    equal = all(math.isclose(total, 1 / len(runs), rel_tol=CLOSE) for total in sums)
+    if equal and not math.isclose(float(p[runs[0][0]].sum()), sums[0], rel_tol=CLOSE):
+        spans = phrases.join([_span(part) for part, _ in runs])
+        return (
+            f"In {name} {spans} weigh 1/{len(runs)} each in total, whatever their scores: "
+            "partial results are averaged, not merged by their maxima"
+        )
+    base = max(range(len(runs)), key=lambda g: tops[g])
+    if len(runs) == 2 and abs(runs[base][1] - 1) > CLOSE and abs(runs[1 - base][1] - 1) < CLOSE:
+        base = 1 - base
+    unit = runs[base][1]
+    said = []
+    for g, (part, factor) in enumerate(runs):
+        ratio = factor / unit
+        if g == base or math.isclose(ratio, 1, rel_tol=CLOSE):
+            continue
+        said.append(_weighs(part, ratio, max(tops) - tops[g], g < base))
+    if not said:
+        return None
+    relative = "" if abs(unit - 1) < CLOSE else f" against {_span(runs[base][0])}"
+    first, cause = said[0]
+    more = "".join(f", {text[0].lower()}{text[1:]}" for text, _ in said[1:])
+    causes = {cause for _, cause in said}
+    return f"{first}{more} in {name}{relative}{cause if len(causes) == 1 or not more else ''}"
+
+
+def _weighs(part: slice, ratio: float, lead: float, earlier: bool) -> tuple[str, str]:
+    """("Keys 0 to 15 weigh 54.6 times too much", the cause or "")."""
+    one = part.stop - part.start == 1
+    verb = "weighs" if one else "weigh"
+    if ratio > 1:
+        text = f"{_span(part).capitalize()} {verb} {short(ratio)} times too much"
+    elif ratio > 0:
+        text = f"{_span(part).capitalize()} {verb} {short(1 / ratio)} times too little"
+    else:
+        text = f"{_span(part).capitalize()} {verb} {short(ratio)} times what it should"
+    whose = "the later maximum's" if earlier else "the other keys' maximum's"
+    if lead > 0 and ratio > 0:
+        its = "its" if one else "their"
+        shown = f"(exp of {short(lead)}, {whose} lead)"
+        if math.isclose(math.log(ratio), lead, abs_tol=CLOSE + 1e-3 * lead):
+            return f"{text} {shown}", f": {its} contribution was not rescaled"
+        if math.isclose(math.log(ratio), -lead, abs_tol=CLOSE + 1e-3 * lead):
+            return f"{text} {shown}", f": {its} contribution was rescaled twice"
+    return text, ""
+
+
+def _span(part: slice) -> str:
+    return keys(range(part.start, part.stop))
+
+
+def _segments(w: Array, p: Array, tol: Array) -> list[tuple[slice, float]] | None:
+    """Runs of keys with one common w / p; None where some key fits no run.
+
+    A key whose exact weight is below its bound tells nothing and joins its neighbour.
+    """
+    told = p > 20 * tol
+    if told.sum() < 2:
+        return None
+    starts: list[int] = []
+    ratios: list[list[float]] = []
+    for j in np.flatnonzero(told):
+        ratio = float(w[j] / p[j])
+        slack = CLOSE + 2 * float(tol[j] / p[j])
+        if not ratios or abs(ratio - ratios[-1][0]) > slack * max(abs(ratio), abs(ratios[-1][0])):
+            starts.append(int(j) if ratios else 0)
+            ratios.append([])
+        ratios[-1].append(ratio)
+    ends = [*starts[1:], len(p)]
+    return [
+        (slice(a, e), float(np.median(values)))
+        for a, e, values in zip(starts, ends, ratios, strict=True)
+    ]
+
+
+def _other_scores(r: Result, row: Row, name: str, w: Array, tol: Array) -> str | None:
+    """The weights of other scores: another scale, no bias, rounded scores."""
+    visible, s, bias = r.x.visible[row], r.at.s[row], _bias(r, row)
+    for text, scores in _candidates(r, s, bias):
+        if _agree(w, _softmax(scores, visible), tol) and not _agree(
+            r.at.p[row], _softmax(scores, visible), tol
+        ):
+            return f"The weights of {name} are those of {text}"
+    factor = _slope(w, s, tol, visible)
+    if factor is not None and _agree(w, _softmax(factor * s, visible), tol):
+        return f"The weights of {name} are those of scores {short(factor)} times as large"
+    for fmt in ("tf32", "float16", "bfloat16"):
+        rounded = _softmax(FORMATS[fmt].round(s), visible)
+        off = np.abs(rounded - r.at.p[row]) > 2 * tol
+        if off.any() and (np.abs(w - rounded) <= 2 * tol).all():
+            return f"The weights of {name} are those of scores rounded to {fmt}"
+    return None
+
+
+def _candidates(r: Result, s: Array, bias: Array) -> Iterator[tuple[str, Array]]:
+    x = r.x
+    scale, default = x.exact_scale, 1 / math.sqrt(x.q.shape[3])
+    raw = s - bias
+    if bias.any():
+        yield "scores without the mask's bias", raw
+        yield "scores whose bias is multiplied by the scale too", raw + scale * bias
+        yield "scores whose bias is multiplied by log2(e)", raw + bias / math.log(2)
+        yield "scores whose bias is multiplied by ln(2)", raw + bias * math.log(2)
+    if scale:
+        if x.scale is not None:
+            yield "the default scale 1/sqrt(D): scale is ignored", raw * (default / scale) + bias
+            yield "scale times 1/sqrt(D)", raw * default + bias
+            yield "the scale's absolute value", raw * math.copysign(1.0, scale) + bias
+        yield "scores that were not scaled", raw / scale + bias
+        yield "scores that were scaled twice", raw * scale + bias
+        yield "scores times log2(e): exp is used where exp2 is meant", s / math.log(2)
+        yield "scores times ln(2): exp2 is used where exp is meant", s * math.log(2)
+
+
+def _slope(w: Array, s: Array, tol: Array, visible: Bools) -> float | None:
+    """The factor by which all score differences are off, from the two extreme scores."""
+    told = visible & (w > 50 * tol)
+    if told.sum() < 3:
+        return None
+    index = np.flatnonzero(told)
+    low, high = index[s[index].argmin()], index[s[index].argmax()]
+    if s[high] - s[low] < 0.1:
+        return None
+    return float(math.log(w[high] / w[low]) / (s[high] - s[low]))
+
+
+def _bias(r: Result, row: Row) -> Array:
+    bias = r.x.bias
+    return np.zeros(r.at.s.shape[-1]) if bias is None else np.asarray(bias[row])
+
+
+def _softmax(s: Array, visible: Bools) -> Array:
+    if not visible.any():
+        return np.zeros_like(s)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        top = s[visible].max()
+        e = np.where(visible, np.exp(np.minimum(s - top, 0.0)), 0.0)
+    return np.asarray(e / e.sum())

@@ -1,0 +1,124 @@
+"""pytest: run the properties against a kernel with `pytest ... --flashcheck-kernel TARGET`.
+
+The properties are ordinary Hypothesis tests that take the fixture `kernel`, a Subject: one
+kernel in one dtype, in a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from flashcheck.law import Subject
+
+DEFAULT_KERNELS = ("numpy_online",)
+DEFAULT_DTYPES = ("float32", "bfloat16")
+EXAMPLES = {"smoke": 10, "pr": 100, "nightly": 5000}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("flashcheck", "numerical correctness of attention kernels")
+    group.addoption(
+        "--flashcheck-kernel", action="append", metavar="TARGET",
+        help="kernel to check: a registered name, module:attribute or file.py:attribute; repeatable",
+    )  # fmt: skip
+    group.addoption(
+        "--flashcheck-dtype", action="append", metavar="D[,D]", help="dtypes to check it in"
+    )
+    group.addoption("--flashcheck-device", metavar="cpu|cuda[:i]", help="where to run it")
+    group.addoption(
+        "--flashcheck-budget", default="smoke", metavar="smoke|pr|nightly|N",
+        help="problems for each property [smoke: 10]",
+    )  # fmt: skip
+    group.addoption("--flashcheck-seed", type=int, metavar="N", help="seed of the problems")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register Hypothesis profiles only where flashcheck was asked for."""
+    budget = config.getoption("--flashcheck-budget")
+    try:
+        count = EXAMPLES.get(budget) or int(budget)
+    except ValueError:
+        raise pytest.UsageError(
+            f"--flashcheck-budget: {budget!r} is none of {', '.join(EXAMPLES)} or a number"
+        ) from None
+    config.stash[_COUNT] = count
+
+
+_COUNT = pytest.StashKey[int]()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test for each kernel and dtype."""
+    if "kernel" not in metafunc.fixturenames or not _is_property(metafunc.module):
+        return
+    config = metafunc.config
+    kernels = config.getoption("--flashcheck-kernel") or list(DEFAULT_KERNELS)
+    given = config.getoption("--flashcheck-dtype") or [",".join(DEFAULT_DTYPES)]
+    dtypes = [d.strip() for item in given for d in item.split(",")]
+    pairs = [(k, d) for k in kernels for d in dtypes]
+    metafunc.parametrize(
+        "kernel", pairs, indirect=True, scope="session", ids=[f"{k}-{d}" for k, d in pairs]
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give each property its budget and seed; every field that CI would change is set."""
+    properties = [i for i in items if isinstance(i, pytest.Function) and _is_property(i.module)]
+    if not properties:
+        return
+    import hypothesis
+    from hypothesis import HealthCheck
+
+    for function in {item.obj for item in properties}:
+        hypothesis.settings(
+            max_examples=config.stash[_COUNT],
+            deadline=None,
+            database=None,
+            derandomize=False,
+            suppress_health_check=list(HealthCheck),
+        )(function)
+        if config.getoption("--flashcheck-seed") is not None:
+            hypothesis.seed(config.getoption("--flashcheck-seed"))(function)
+
+
+# In the repository the properties lie beside the package, in an installed copy inside it.
+_HERE = Path(__file__).resolve().parent
+_FOLDERS = (_HERE / "properties", _HERE.parent / "properties")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Collect the properties, whose files are named after laws and not test_*.py."""
+    if file_path.suffix != ".py" or file_path.name.startswith(("_", "test_")):
+        return None
+    if file_path.parent not in _FOLDERS or parent.session.isinitpath(file_path):
+        return None
+    return pytest.Module.from_parent(parent, path=file_path)
+
+
+def _is_property(module: Any) -> bool:
+    return Path(module.__file__ or "").resolve().parent in _FOLDERS
+
+
+@pytest.fixture(scope="session")
+def kernel(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    """A Subject: the kernel named on the command line, in one dtype, ready to be checked."""
+    from flashcheck.kernel import TargetError
+    from flashcheck.law import Subject
+    from flashcheck.probe import probe
+    from flashcheck.worker import Worker
+
+    target, dtype = request.param
+    with Worker(target, request.config.getoption("--flashcheck-device")) as runner:
+        try:
+            found = runner.start()
+            probed = probe(runner, found, (dtype,))
+        except TargetError as error:
+            pytest.fail(str(error), pytrace=False)
+        if dtype not in probed.spaces:
+            pytest.skip(f"{target} refuses {dtype}: {probed.refused[0][1]}")
+        yield Subject(runner, found, probed.spaces[dtype], runner.device)

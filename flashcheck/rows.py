@@ -1,0 +1,228 @@
+"""Rows: what all rows with a wrong result have in common that no right row has.
+
+A rule that names a threshold is said only after the problem was run again on either side of
+that threshold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from flashcheck import phrases
+from flashcheck.case import BadReply, Case
+from flashcheck.formats import FORMATS, Array
+from flashcheck.inputs import Inputs
+from flashcheck.weights import Bools, Result, Row, compare
+
+OVERFLOW = {"float32": 88.72, "float16": 11.09, "float64": 709.78}
+"""exp of more than this overflows the format."""
+
+UNDERFLOW = {"float32": -103.97, "float16": -17.33, "float64": -745.13}
+"""exp of less than this rounds to 0."""
+
+
+def sentence(case: Case, r: Result) -> str | None:
+    """What the wrong rows of out have in common, if it is NaN, 0, never written or extreme."""
+    bad = r.wrong_rows
+    if not bad.any():
+        return None
+    unwritten = _unwritten(case, r)
+    if unwritten is not None:
+        return unwritten
+    if not (bad & r.at.seen).any():
+        return _keyless(r, bad)
+    kind = _kind(r, bad)
+    found = _extreme(case, r, bad, kind or "wrong") or _hidden_first(case, r, bad, kind)
+    return found or None
+
+
+def plain(r: Result) -> str | None:
+    """Which rows are NaN, infinite or 0, where nothing explains it."""
+    bad = r.wrong_rows
+    kind = _kind(r, bad)
+    if kind is None:
+        return None
+    if kind == "0":
+        return f"Output is 0 in {where(bad, r.judged_rows)}"
+    wrong = r.out[r.wrong]
+    nan, inf = int(np.isnan(wrong).sum()), int(np.isinf(wrong).sum())
+    counts = [f"{n} {name}" for n, name in ((nan, "NaN"), (inf, "Inf")) if n]
+    return (
+        f"Output is {kind} in {where(bad, r.judged_rows)} "
+        f"({phrases.join(counts)} of {r.out.size} elements)"
+    )
+
+
+def where(bad: Bools, judged: Bools) -> str:
+    """Rows in words: "every row", "query 3", "queries 2 to 5 of head 1", "7 of 40 rows"."""
+    if (bad | ~judged).all():
+        return "every row"
+    b, h, length = bad.shape
+    heads = bad.any(2)
+    lists = [tuple(np.flatnonzero(bad[i, j])) for i, j in np.argwhere(heads)]
+    if all(rows == lists[0] for rows in lists):
+        text = phrases.queries(int(i) for i in lists[0]) if len(lists[0]) < length else "every row"
+        if heads.all():
+            return text + (" of every head" if b * h > 1 else "")
+        used_b, used_h = np.flatnonzero(heads.any(1)), np.flatnonzero(heads.any(0))
+        if len(used_b) * len(used_h) == len(lists):
+            if len(used_h) < h:
+                text += f" of {phrases.those((int(i) for i in used_h), 'head', 'heads')}"
+            if len(used_b) < b:
+                text += f" of batch {phrases.join([str(i) for i in used_b])}"
+            return text
+    return f"{int(bad.sum())} of {int(judged.sum())} rows"
+
+
+def _kind(r: Result, bad: Bools) -> str | None:
+    """What every wrong element is: "NaN", "infinite", "NaN or infinite" or "0"."""
+    wrong = r.out[r.wrong]
+    if not np.isfinite(wrong).any():
+        if np.isnan(wrong).all():
+            return "NaN"
+        return "infinite" if np.isinf(wrong).all() else "NaN or infinite"
+    rows = r.out[bad]
+    return "0" if (rows == 0).all() else None
+
+
+def _unwritten(case: Case, r: Result) -> str | None:
+    """Rows that keep what the output buffer held, found by filling new tensors with NaN."""
+    try:
+        plain_out = case.out(r.x, fresh_output_nan=False)
+        filled = case.out(r.x, fresh_output_nan=True)
+    except BadReply:
+        return None
+    kept = np.isnan(filled) & ~np.isnan(plain_out)
+    if not kept.any():
+        return None
+    rows = kept.all(-1)
+    if rows.any():
+        return f"Output is never written in {where(rows, np.ones_like(rows))}"
+    return f"{int(kept.sum())} of {kept.size} elements of the output are never written"
+
+
+def _keyless(r: Result, bad: Bools) -> str:
+    got = r.out[bad]
+    every = "every row" if (bad | r.at.seen).all() else "rows"
+    if np.isnan(got).all():
+        return f"Output is NaN in {every} that sees no key, where it should be 0"
+    if np.isfinite(got).all() and r.x.k.shape[2]:
+        mean = np.broadcast_to(r.at.v.mean(2)[:, :, None], r.out.shape)[bad]
+        if np.allclose(got, mean, rtol=1e-2, atol=1e-6):
+            return (
+                f"Output is the mean of all values, hidden ones too, in {every} that sees no key, "
+                "where it should be 0"
+            )
+    see = "that sees" if every == "every row" else "that see"
+    return f"Output is not 0 in {every} {see} no key (it is {phrases.short(float(got.flat[0]))})"
+
+
+def _extreme(case: Case, r: Result, bad: Bools, kind: str) -> str | None:
+    """Scores beyond what exp, or the format of the scores, can hold."""
+    row = r.worst_row(bad)
+    good = r.judged_rows & r.at.seen & ~bad
+    names = ("float64",) if r.x.dtype == "float64" else ("float32", "float16")
+    if row is None or (bad & ~r.at.seen).any():
+        return None
+
+    def all_and_only(rule: Bools) -> bool:
+        return bool(rule[bad].all()) and not rule[good].any()
+
+    top = _tops(r)
+    for name in names:
+        limit = OVERFLOW[name]
+        if kind != "0" and all_and_only(top > limit) and _confirmed(case, r, row, _top, limit):
+            return (
+                f"Output is {kind} in every row whose largest score exceeds {limit} "
+                f"(exp overflows in {name}): the maximum is not subtracted"
+            )
+    for name in names:
+        limit = UNDERFLOW[name]
+        if all_and_only(top < limit) and _confirmed(case, r, row, _top, limit):
+            cause = "a running maximum that starts at 0"
+            if _overflows(case, r, row, OVERFLOW[name]):
+                cause = "the maximum is not subtracted"
+            return (
+                f"Output is {kind} in every row where every score is below {limit} "
+                f"(exp underflows to 0 in {name}): {cause}"
+            )
+    if r.x.dtype == "float16" and kind != "0":
+        limit = FORMATS["float16"].max_finite
+        size = _products(r.x).max(-1)
+        if all_and_only(size > limit) and _confirmed(case, r, row, _product, limit):
+            return (
+                f"Output is {kind} in every row where some |q.k| exceeds {limit:g}, the largest "
+                "finite float16: scores are held in float16"
+            )
+    return None
+
+
+def _tops(r: Result) -> Array:
+    return np.where(r.at.seen, r.at.m, 0.0)
+
+
+def _products(x: Inputs) -> Array:
+    k = np.repeat(x.k, x.heads_per_kv, axis=1)
+    return np.where(x.visible, np.abs(x.q @ k.swapaxes(2, 3)), 0.0)
+
+
+def _top(case: Case, x: Inputs, row: Row) -> float:
+    return float(case.attention(x).m[row])
+
+
+def _product(case: Case, x: Inputs, row: Row) -> float:
+    return float(_products(x)[row].max())
+
+
+def _confirmed(
+    case: Case,
+    r: Result,
+    row: Row,
+    size: Callable[[Case, Inputs, Row], float],
+    limit: float,
+) -> bool:
+    """Whether the row is right with q scaled to 0.6 times the limit, and wrong just beyond."""
+    if r.x.bias is not None:
+        return False
+    here = size(case, r.x, row)
+    verdicts = []
+    for factor in (0.6, 1.06):
+        q = r.x.format.round(r.x.q * (factor * limit / here))
+        other = compare(case, r.x.with_(q=q))
+        if other is None or not other.judged_rows[row]:
+            return False
+        verdicts.append(bool(other.wrong_rows[row]))
+    return verdicts == [False, True]
+
+
+def _overflows(case: Case, r: Result, row: Row, limit: float) -> bool:
+    """Whether the row, with the signs of its scores turned, fails on large scores too."""
+    lowest = float(np.where(r.x.visible, r.at.s, 0.0)[row].min())
+    if lowest >= 0:
+        return False
+    q = r.x.format.round(r.x.q * (1.06 * limit / lowest))
+    other = compare(case, r.x.with_(q=q))
+    return other is not None and bool(other.wrong_rows[row])
+
+
+def _hidden_first(case: Case, r: Result, bad: Bools, kind: str | None) -> str | None:
+    """NaN or 0 in the rows whose first keys are hidden."""
+    mask = r.x.mask
+    if kind is None or mask is None or (bad & ~r.at.seen).any():
+        return None
+    lead = np.where(r.at.seen, r.x.visible.argmax(-1), 0)
+    least = int(lead[bad].min())
+    good = r.judged_rows & r.at.seen & ~bad
+    if least < 1 or (lead[good] >= least).any():
+        return None
+    shown = np.array(mask)
+    shown[..., 0] = True if mask.dtype == bool else 0.0
+    other = compare(case, r.x.with_(mask=shown))
+    if other is None or (other.wrong_rows & bad).any():
+        return None
+    cause = " (a maximum of -inf minus itself is NaN)" if math.isnan(r.out[bad].max()) else ""
+    first = "first key is" if least == 1 else f"first {least} keys are"
+    return f"Output is {kind} in every row whose {first} hidden{cause}; right when key 0 is visible"
