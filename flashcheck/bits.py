@@ -18,6 +18,8 @@ from flashcheck.arena import NUMPY_DTYPES
 from flashcheck.formats import FORMATS
 from flashcheck.inputs import Inputs
 
+_NATIVE = ("bool", "float16", "float32", "float64")
+
 Bits = NDArray[np.unsignedinteger[Any]]
 
 
@@ -51,8 +53,7 @@ def pack(x: Inputs) -> bytes:
         bits = to_bits(values, dtype)
         if not np.array_equal(from_bits(bits, dtype), values, equal_nan=dtype != "bool"):
             raise ValueError(f"{name} has values that {dtype} cannot hold")
-        native = NUMPY_DTYPES[dtype].kind in "fb"
-        arrays[name] = bits.view(NUMPY_DTYPES[dtype]) if native else bits
+        arrays[name] = bits.view(NUMPY_DTYPES[dtype]) if dtype in _NATIVE else bits
     dtypes = json.dumps({name: dtype for name, (dtype, _) in sorted(named.items())})
     return safetensors.numpy.save(arrays, metadata={"dtypes": dtypes})
 

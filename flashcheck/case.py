@@ -106,9 +106,11 @@ class Case:
         return self._bounds[id(x)]
 
     def value(self) -> Value:
-        """The oracle's value for the problem, refined until it is fine enough for the bound."""
+        """The oracle's value for the problem, fine enough to judge the kernel's result."""
         b = self.exact_bound()
-        return oracle.evaluate(self.inputs, self.attention(), b.out, b.lse)
+        reply = self.run()
+        lse = reply.lses[0] if reply.lses else None
+        return oracle.evaluate(self.inputs, self.attention(), b.out, b.lse, reply.outs[0], lse)
 
     def judged_rows(self, x: Inputs | None = None) -> NDArray[np.bool_]:
         """[B, Hq, Lq]: rows about which the kernel's contract says something.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flashcheck.law import Law, Subject
 from flashcheck.problem import Problem, elements
@@ -81,7 +81,12 @@ def causes(
             # It does not fail again: keep what was seen.
             problem, final = first.problem, check
         needs = features(problem)
-        same = [f for f in left if _looks(f.check) == _looks(first.check)]
+        dtypes = {first.dtype} | {
+            dtype
+            for dtype in {f.dtype for f in left} - {first.dtype}
+            if fails(replace(problem, dtype=dtype), subjects[dtype])
+        }
+        same = [f for f in left if _looks(f.check) == _looks(first.check) and f.dtype in dtypes]
         same = [f for f in same if f is first or needs <= features(f.problem)]
         left = [f for f in left if f not in same]
         yield Cause(

@@ -71,7 +71,8 @@ def gate(targets: tuple[str, ...], **flags: Any) -> None:
     for _, path in reports:
         path.parent.mkdir(parents=True, exist_ok=True)
     recorder = Recorder()
-    terminal = Terminal(recorder, quiet=flags["quiet"], no_color=flags["no_color"], reports=reports)
+    terminal = Terminal(recorder, quiet=flags["quiet"], no_color=flags["no_color"],
+                        reports=[path for _, path in reports])  # fmt: skip
     github = GitHub(recorder) if active() else None
 
     def listen(event: Event) -> None:

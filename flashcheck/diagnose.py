@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from flashcheck import logsums, patterns, phrases, rows
-from flashcheck.case import BadReply, Case
+from flashcheck.case import Case
 from flashcheck.inputs import Inputs
 from flashcheck.law import Law
 from flashcheck.phrases import keys, row_name, short
@@ -48,9 +48,9 @@ def diagnose(case: Case, law: Law, check: Check) -> str:
     """The sentence about a failed `check` of `law` on `case`."""
     text = _without_numbers(check)
     if text is None:
-        text = _measured(case, law) or _fallback(law, check)
+        text = _measured(case, law) or rows.unwritten(case, case.inputs) or _fallback(law, check)
     elif check.symptom in ("output not written", "reads hidden keys"):
-        text = _measured(case, law) or text
+        text = rows.unwritten(case, case.inputs) or _measured(case, law) or text
     return phrases.sentence_case(text)
 
 
@@ -61,7 +61,7 @@ def _without_numbers(check: Check) -> str | None:
     if check.verdict is Verdict.CRASH:
         if check.symptom.startswith("raises "):
             return f"The kernel {check.symptom}: {check.message}".rstrip(": ")
-        return f"The kernel's process does not survive: {check.message}"
+        return f"The kernel's process {check.message}"
     said = _SAID.get(check.symptom)
     return None if said is None else f"{said}: {check.message}".rstrip(": ")
 
@@ -114,8 +114,8 @@ def _wrong_weights(case: Case, r: Result) -> str | None:
         return None
     text = patterns.sentence(r, measured, row)
     if text is not None:
-        return text
-    if not patterns.right(measured, finite & r.at.seen):
+        return (_at_more_keys(case, r) or text) if text.startswith(patterns.NO_KEY) else text
+    if not patterns.right(measured, finite & r.seen):
         return None
     if _relative(r, row) <= ROUNDING:
         return _coarse(r)
@@ -127,7 +127,7 @@ def _wrong_weights(case: Case, r: Result) -> str | None:
 
 def _at_more_keys(case: Case, r: Result) -> str | None:
     """Which keys are missing among more keys, where a row of few takes in none."""
-    if not (r.wrong_rows & r.at.seen).any() or r.x is not case.inputs:
+    if not (r.wrong_rows & r.seen).any() or r.x is not case.inputs:
         return None
     n = r.x.k.shape[2]
     if (np.where(np.isfinite(r.out), r.out, 0.0)[r.wrong_rows] != 0).any() or n >= 100:
@@ -138,7 +138,7 @@ def _at_more_keys(case: Case, r: Result) -> str | None:
     found = taken_in(longer, x)
     if found is None or not found[1].all():
         return None
-    missing = ~found[0].all((0, 1, 2))
+    missing = ~np.asarray(found[0].all((0, 1, 2)))
     if not missing.any() or missing.all():
         return None
     kind = "NaN" if np.isnan(r.out[r.wrong_rows]).any() else "0"
@@ -201,7 +201,8 @@ def _given_mask(case: Case, r: Result) -> str | None:
     found = taken_in(case, x)
     if found is None or _same(found, x.visible):
         return None
-    if _same(found, np.ones_like(x.visible)) and (~x.visible & x.visible.any(-1)[..., None]).any():
+    some = np.asarray(x.visible.any(-1))[..., None]
+    if _same(found, np.ones_like(x.visible)) and (~x.visible & some).any():
         return "attn_mask is ignored: hidden keys are taken in"
     if _same(found, ~x.visible):
         return "attn_mask is turned around: it is the hidden keys that are taken in"
@@ -216,12 +217,12 @@ def _given_mask(case: Case, r: Result) -> str | None:
 def _same(found: tuple[Bools, Bools], expected: Bools) -> bool:
     """Whether the keys taken in are those expected.
 
-    A row that should see no key may give anything, and a row that is NaN counts as one that
-    sees no key.
+    A row that should see no key may give anything; one that should see a key and is NaN differs
+    from it.
     """
     seen, known = found
     empty = ~expected.any(-1)
-    return bool((~empty <= known).all() and ((seen == expected).all(-1) | empty).all())
+    return bool((known | empty).all() and ((seen == expected).all(-1) | empty).all())
 
 
 # -- roundings ----------------------------------------------------------------------------
@@ -273,5 +274,3 @@ def _fallback(law: Law, check: Check) -> str:
     if law.name in ("agreement", "finite"):
         return f"{told}, {phrases.times(check.ratio)}"
     return f"Broken: {law.statement}; {told}"
-
-

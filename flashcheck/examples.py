@@ -5,8 +5,8 @@ tensors were captured, which no recipe can rebuild. Reading one runs no code and
 kernel. Nothing here deletes a file.
 
 A file proves itself when it is read: `digest` covers everything in the JSON, the partner's
-sha256 is in the JSON, and `inputs_sha256` is that of the input bits, so that a recipe which
-rebuilds to other bits on this machine is refused instead of being replayed as something else.
+sha256 is in the JSON, and `inputs_sha256` is that of the input bits: a recipe that rebuilds to
+other bits on this machine is refused.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
 import os
 import re
-import secrets
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
+from flashcheck import environment as environments
 from flashcheck.bits import bits_sha256, pack, unpack
 from flashcheck.inputs import LAYOUTS, Inputs
 from flashcheck.masks import Mask
 from flashcheck.problem import Problem, ProblemError, describe
-from flashcheck.verdict import Verdict, Worst
+from flashcheck.records import floats, plain, sha256, write_whole
+from flashcheck.verdict import Check, Verdict, Worst
 
 FORMAT_VERSION = 1
 """Version of an example's JSON. Rises when an old reader would misunderstand it."""
@@ -40,6 +40,7 @@ SIZE_LIMIT = 10_000
 
 _KIND = "flashcheck-example"
 _ID = re.compile(r"(?:fc-)?([a-z2-7]{1,8})")
+_OPTIONS = ("scale", "is_causal", "mask_dtype", "enable_gqa", "layout")
 _CUT = " ... (cut to keep the example small)"
 
 
@@ -54,8 +55,8 @@ class Example:
     problem     the shrunk recipe. Where tensors were captured, their shapes and options and
                 the seed that properties read
     captured    the tensors where a recipe cannot rebuild them (see `of_tensors`)
-    spec        the TARGET as the user typed it; name and source (a sha256) are the kernel's
-    verdict, symptom, ratio, message, worst   as in the check
+    target      the TARGET as the user typed it; name and source (a sha256) are the kernel's
+    check       what was found; its `stats` are not saved
     seed        of the run that found it
     contrast    sentences about neighbours that pass or fail
     text        the explanation as the terminal shows it
@@ -65,17 +66,13 @@ class Example:
 
     problem: Problem
     property: str
-    spec: str
+    target: str
     name: str
-    verdict: Verdict
+    check: Check
     config: str | None = None
     captured: Inputs | None = None
     source: str | None = None
     device: str = "cpu"
-    symptom: str = ""
-    ratio: float = 0.0
-    message: str = ""
-    worst: Worst | None = None
     seed: int | None = None
     contrast: tuple[str, ...] = ()
     text: str = ""
@@ -91,10 +88,10 @@ class Example:
             "problem": self.problem.to_dict(),
             "inputs": None if self.captured is None else self.inputs_sha256,
             "property": self.property,
-            "spec": self.spec,
+            "target": self.target,
             "config": self.config,
         }
-        return "fc-" + base64.b32encode(_sha256(what))[:8].decode().lower()
+        return "fc-" + base64.b32encode(sha256(what))[:8].decode().lower()
 
     @cached_property
     def inputs_sha256(self) -> str:
@@ -117,9 +114,24 @@ class Example:
         shapes = describe(self.problem).split("; q = ")[0]
         return shapes.replace("(nothing hidden)", "(captured)") + "; captured tensors"
 
+    def render(self) -> str:
+        """The explanation and where it was recorded, for the terminal."""
+        text = self.text.rstrip()
+        if not text:
+            lines = [
+                f"{self.name}  {self.dtype}  {self.property}  {self.id}",
+                f"  {self.check.verdict}: {self.check.message}",
+                f"  {self.sentence}",
+                *(f"  {sentence}" for sentence in self.contrast),
+                f"  flashcheck replay {self.id}",
+            ]
+            text = "\n".join(lines)
+        recorded = [f"  {line}" for line in environments.lines(self.environment)]
+        return "\n".join([text, "", "  recorded with", *(f"  {x}" for x in recorded)])
+
 
 def of_tensors(inputs: Inputs, seed: int = 0) -> tuple[Problem, Inputs]:
-    """`problem` and `captured` of an example that holds a user's tensors."""
+    """`problem` and `captured` for a user's tensors; the kernel declares how causal aligns."""
     b, hq, hkv, lq, lk, d, dv = inputs.shape
     mask = None
     if inputs.mask is not None:
@@ -133,7 +145,6 @@ def of_tensors(inputs: Inputs, seed: int = 0) -> tuple[Problem, Inputs]:
         seed=seed, scale=inputs.scale, is_causal=inputs.is_causal, mask=mask,
         layout=inputs.layout, scores="captured", values="captured",
     )  # fmt: skip
-    # How is_causal is aligned is the kernel's to declare, not the tensors'.
     return problem, inputs.with_(bottom_right=False)
 
 
@@ -155,34 +166,36 @@ def save(example: Example, folder: str | os.PathLike[str] = FOLDER) -> Path:
             partner = pack(example.captured)
         except ValueError as error:
             _refuse(path, f"cannot be written: {error}", "capture the tensors in their dtype")
-        _write(path.with_suffix(".safetensors"), partner)
+        write_whole(path.with_suffix(".safetensors"), partner)
     data = _document(example, partner)
     cuts: tuple[dict[str, Any], ...] = (
         {"text": example.text[:2000] + _CUT},
-        {"found": None, "contrast": example.contrast[:8], "message": example.message[:500]},
+        {"found": None, "contrast": example.contrast[:8]},
     )
     for cut in cuts:
         if len(data) > SIZE_LIMIT:
             example = replace(example, **cut)
             data = _document(example, partner)
-    _write(path, data)
+    write_whole(path, data)
     return path
 
 
 def _document(e: Example, partner: bytes | None) -> bytes:
+    c = e.check
     record = {
         "kind": _KIND,
         "format_version": FORMAT_VERSION,
         "id": e.id,
-        "kernel": {"spec": e.spec, "name": e.name, "source": e.source, "config": e.config},
+        "kernel": {"target": e.target, "name": e.name, "source": e.source, "config": e.config},
         "property": e.property,
         "dtype": e.dtype,
         "device": e.device,
-        "verdict": e.verdict.value,
-        "symptom": e.symptom,
-        "ratio": e.ratio,
-        "message": e.message,
-        "worst": None if e.worst is None else asdict(e.worst),
+        "verdict": c.verdict.value,
+        "symptom": c.symptom,
+        "ratio": c.ratio,
+        "message": c.message,
+        "worst": None if c.worst is None else asdict(c.worst),
+        "counts": c.counts,
         "seed": e.seed,
         "problem": e.problem.to_dict(),
         "found": None if e.found is None else e.found.to_dict(),
@@ -194,55 +207,14 @@ def _document(e: Example, partner: bytes | None) -> bytes:
         "text": e.text.split("\n"),
         "environment": e.environment,
     }  # fmt: skip
-    record["digest"] = _sha256(record).hex()
-    text = json.dumps(_plain(record), indent=1, sort_keys=True, ensure_ascii=False)
+    record["digest"] = sha256(record).hex()
+    text = json.dumps(plain(record), indent=1, sort_keys=True, ensure_ascii=False)
     return text.encode() + b"\n"
 
 
 def _captured(x: Inputs, partner: bytes | None) -> dict[str, Any]:
-    return {
-        "sha256": hashlib.sha256(partner or b"").hexdigest(),
-        "scale": x.scale,
-        "is_causal": x.is_causal,
-        "mask_dtype": x.mask_dtype,
-        "enable_gqa": x.enable_gqa,
-        "layout": x.layout,
-        "passed": sorted(x.passed),
-    }
-
-
-def _write(path: Path, data: bytes) -> None:
-    """All of the file or nothing, whatever happens on the way."""
-    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _plain(value: Any) -> Any:
-    """As strict JSON: what is not finite becomes "inf", "-inf" or "nan"."""
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if isinstance(value, str):
-        # A kernel may print anything, lone surrogates too, which no file can hold.
-        return value.encode(errors="replace").decode()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(float(value))
-    return value
-
-
-def _sha256(record: dict[str, Any]) -> bytes:
-    """Of the canonical JSON: sorted, without blanks, shortest floats that round-trip."""
-    text = json.dumps(_plain(record), sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).digest()
+    options = {n: getattr(x, n) for n in _OPTIONS} | {"passed": sorted(x.passed)}
+    return options | {"sha256": hashlib.sha256(partner or b"").hexdigest()}
 
 
 # -- reading ------------------------------------------------------------------------------
@@ -257,14 +229,11 @@ def load(path: str | os.PathLike[str]) -> Example:
     version = record.get("format_version")
     if version != FORMAT_VERSION or isinstance(version, bool):
         newer = isinstance(version, int) and version > FORMAT_VERSION
-        _refuse(
-            file,
-            f"has format_version {version!r} and this flashcheck reads {FORMAT_VERSION}",
-            "upgrade flashcheck" if newer else "get the file again from where it was saved",
-        )
+        what = f"has format_version {version!r} and this flashcheck reads {FORMAT_VERSION}"
+        _refuse(file, what, "upgrade flashcheck" if newer else "get the file again")
     digest = record.pop("digest", None)
-    again = "get the file again from where it was saved, or have the gate find it anew"
-    if digest != _sha256(record).hex():
+    again = "get the file again, or have the gate find it anew"
+    if digest != sha256(record).hex():
         _refuse(file, "was changed after it was saved (its digest does not match)", again)
     try:
         example = _example(record, file)
@@ -276,11 +245,8 @@ def load(path: str | os.PathLike[str]) -> Example:
         _refuse(file, f"says it is {record['id']} and is {example.id}", again)
     if example.inputs_sha256 != record["inputs_sha256"]:
         saved_by = example.environment.get("versions", {}).get("flashcheck", "that saved it")
-        _refuse(
-            file,
-            "does not rebuild to the input bits that failed",
-            f"replay it with flashcheck {saved_by}; if that is this one, please report it",
-        )
+        do = f"replay it with flashcheck {saved_by}; if that is this one, please report it"
+        _refuse(file, "does not rebuild to the input bits that failed", do)
     return example
 
 
@@ -305,24 +271,28 @@ def _example(record: dict[str, Any], file: Path) -> Example:
     kernel, worst, forms = record["kernel"], record["worst"], record["mask_forms"]
     captured = None if record["captured"] is None else _load_tensors(record, file)
     return Example(
-        problem=Problem.from_dict(_floats(record["problem"])),
+        problem=Problem.from_dict(floats(record["problem"])),
         property=str(record["property"]),
-        spec=str(kernel["spec"]),
+        target=str(kernel["target"]),
         name=str(kernel["name"]),
         source=kernel["source"],
         config=kernel["config"],
         captured=captured,
         device=str(record["device"]),
-        verdict=Verdict(record["verdict"]),
-        symptom=str(record["symptom"]),
-        ratio=float(record["ratio"]),
-        message=str(record["message"]),
-        worst=None if worst is None else _worst(worst),
+        check=Check(
+            property=str(record["property"]),
+            verdict=Verdict(record["verdict"]),
+            ratio=float(record["ratio"]),
+            symptom=str(record["symptom"]),
+            message=str(record["message"]),
+            worst=None if worst is None else _worst(worst),
+            counts={str(name): int(n) for name, n in record["counts"].items()},
+        ),
         seed=record["seed"],
         contrast=tuple(map(str, record["contrast"])),
         text="\n".join(record["text"]),
         environment=dict(record["environment"]),
-        found=None if record["found"] is None else Problem.from_dict(_floats(record["found"])),
+        found=None if record["found"] is None else Problem.from_dict(floats(record["found"])),
         mask_forms=None if forms is None else frozenset(map(_mask_form, forms)),
     )
 
@@ -341,7 +311,7 @@ def _load_tensors(record: dict[str, Any], file: Path) -> Inputs:
     dtype = record["problem"].get("dtype", "float32")
     tensors = unpack(data, dtype, options["mask_dtype"])
     options["passed"] = frozenset(options["passed"])
-    return Inputs(**{"dtype": dtype, **tensors, **_floats(options)})
+    return Inputs(**{"dtype": dtype, **tensors, **floats(options)})
 
 
 def _worst(w: dict[str, Any]) -> Worst:
@@ -352,15 +322,6 @@ def _worst(w: dict[str, Any]) -> Worst:
 def _mask_form(text: str) -> tuple[str, str, int]:
     kind, dtype, rank = text.split("/")
     return kind, dtype, int(rank)
-
-
-def _floats(value: Any) -> Any:
-    """The reverse of `_plain` for numbers; no other string in a problem is one of these."""
-    if isinstance(value, dict):
-        return {k: _floats(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_floats(v) for v in value]
-    return float(value) if value in ("inf", "-inf", "nan") else value
 
 
 def _refuse(file: Path, what: str, do: str) -> NoReturn:
@@ -395,14 +356,16 @@ def find(what: str | None = None, folder: str | os.PathLike[str] = FOLDER) -> li
         _refuse(path, "is no example's id, file or folder", "an id looks like fc-7k2m9qab")
     fits = [p for p in known if p.stem.removeprefix("fc-").startswith(match[1])]
     if len(fits) > 1:
-        names = ", ".join(p.stem for p in fits[:4]) + (", ..." if len(fits) > 4 else "")
-        _refuse(path, f"is the beginning of {len(fits)} ids ({names})", "give more of it")
+        _refuse(path, f"is the beginning of {len(fits)} ids ({_some(fits)})", "give more of it")
     if not fits:
-        names = ", ".join(p.stem for p in known[:4]) + (", ..." if len(known) > 4 else "")
-        has = f"which has {names}" if known else "which has no example"
+        has = f"which has {_some(known)}" if known else "which has no example"
         _refuse(path, f"is not in {root}, {has}", "pass the file, or --examples DIR")
     return fits
 
 
 def _below(folder: Path) -> list[Path]:
     return sorted(folder.rglob("fc-*.json"), key=lambda p: (p.name, p))
+
+
+def _some(files: list[Path]) -> str:
+    return ", ".join(p.stem for p in files[:4]) + (", ..." if len(files) > 4 else "")

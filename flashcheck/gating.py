@@ -273,6 +273,7 @@ class _Run:
             seed=self.seed,
             found=cause.found,
             environment=self.environment,
+            mask_forms=subjects[cause.dtype].space.mask_forms,
         )
         words = explain(
             subjects[cause.dtype],
@@ -282,7 +283,7 @@ class _Run:
             cause.check,
             example_id=example.id,
             command=self._again(target, cause.dtype),
-            subjects=subjects,
+            other_dtypes=subjects,
         )
         example = replace(example, contrast=words.contrast, text=words.text)
         save(example, self.examples)

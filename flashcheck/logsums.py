@@ -19,12 +19,11 @@ def sentence(r: Result) -> str | None:
     if r.lse is None or not bad.any():
         return None
     judged = np.isfinite(r.bound.lse)
-    if not (bad & r.at.seen).any():
-        got = float(r.lse[bad][0])
-        return f"lse is {short(got)} instead of -inf in rows that see no key"
-    seen = judged & r.at.seen
-    got, want = r.lse[bad & r.at.seen], r.value.lse[bad & r.at.seen]
-    place = rows.where(bad & r.at.seen, seen)
+    if not (bad & r.seen).any():
+        return f"lse is {short(float(r.lse[bad][0]))} instead of -inf in rows that see no key"
+    seen = judged & r.seen
+    got, want = r.lse[bad & r.seen], r.value.lse[bad & r.seen]
+    place = rows.where(bad & r.seen, seen)
     if not np.isfinite(got).any():
         kind = "NaN" if np.isnan(got).all() else "infinite" if np.isinf(got).all() else "not finite"
         return f"lse is {kind} in {place}"
@@ -62,7 +61,7 @@ def _forms(r: Result, want: Array, m: Array, l: Array) -> Iterator[tuple[str, Ar
 def _shift(r: Result, place: str) -> str | None:
     """lse off by one constant in every wrong row."""
     assert r.lse is not None
-    bad = (r.ratio_lse > 1) & r.at.seen
+    bad = (r.ratio_lse > 1) & r.seen
     off = r.lse[bad] - r.value.lse[bad]
     slack = 4 * float(r.bound.lse[bad].max()) + 1e-4 * float(np.abs(off).max())
     if off.size == 0 or np.ptp(off) > slack or float(np.abs(off).min()) < 1e-3:

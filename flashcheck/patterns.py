@@ -15,8 +15,13 @@ from flashcheck.formats import FORMATS, Array
 from flashcheck.phrases import keys, row_name, short
 from flashcheck.weights import Bools, Result, Row, Weights
 
+NO_KEY = "Output takes in no key"
+
 CLOSE = 1e-2
 """Relative agreement of a prediction that is no rounding error."""
+
+APART = 5e-2
+"""Runs of keys whose factors differ by less may differ by roundings alone."""
 
 
 def sentence(r: Result, weights: Weights, row: Row) -> str | None:
@@ -32,8 +37,9 @@ def sentence(r: Result, weights: Weights, row: Row) -> str | None:
         or _hidden(r, name, w, p, tol, visible)
         or _elsewhere(r, weights, row, name)
         or _common_factor(r, row, name, w, p, tol)
-        or _groups(r, row, name, w, p, tol)
+        or _groups(r, row, name, w, p, tol, named=True)
         or _other_scores(r, row, name, w, tol)
+        or _groups(r, row, name, w, p, tol, named=False)
     )
 
 
@@ -53,7 +59,7 @@ def _missing(name: str, w: Array, p: Array, tol: Array, differs: Bools) -> str |
     if not gone.any():
         return None
     if gone[p > tol].all():
-        return f"Output takes in no key: every weight of {name} is 0"
+        return f"{NO_KEY}: every weight of {name} is 0"
     rest = np.where(gone, 0.0, p)
     what = keys(int(j) for j in np.flatnonzero(gone))
     owner = "" if name == "query 0" else f" in {name}"
@@ -61,8 +67,7 @@ def _missing(name: str, w: Array, p: Array, tol: Array, differs: Bools) -> str |
         return f"Output is missing the contribution of {what}{owner}, as if not there at all"
     if _agree(w, rest, tol):
         return (
-            f"Output is missing the contribution of {what}{owner}, "
-            "which the normalizer does count"
+            f"Output is missing the contribution of {what}{owner}, which the normalizer does count"
         )
     return None
 
@@ -143,9 +148,7 @@ def wrong_values(r: Result, row: Row) -> str | None:
     return None
 
 
-def _common_factor(
-    r: Result, row: Row, name: str, w: Array, p: Array, tol: Array
-) -> str | None:
+def _common_factor(r: Result, row: Row, name: str, w: Array, p: Array, tol: Array) -> str | None:
     total = float(w.sum())
     if total == 0 or abs(total - 1) < CLOSE or not _agree(w, total * p, tol):
         return None
@@ -168,8 +171,13 @@ def _common_factor(
     return f"{text}: the normalizer is {small} by a factor of {short(factor)}"
 
 
-def _groups(r: Result, row: Row, name: str, w: Array, p: Array, tol: Array) -> str | None:
-    """Runs of keys, each scaled by one factor."""
+def _groups(
+    r: Result, row: Row, name: str, w: Array, p: Array, tol: Array, *, named: bool
+) -> str | None:
+    """Runs of keys, each scaled by one factor.
+
+    Factors that nothing names are told only of two runs, and only if keys share them.
+    """
     runs = _segments(w, p, tol)
     if runs is None or not 2 <= len(runs) <= 5:
         return None
@@ -178,12 +186,7 @@ def _groups(r: Result, row: Row, name: str, w: Array, p: Array, tol: Array) -> s
     tops = [float(s[part].max()) for part, _ in runs]
     sums = [float(w[part].sum()) for part, _ in runs]
     equal = all(math.isclose(total, 1 / len(runs), rel_tol=CLOSE) for total in sums)
-    if equal and not math.isclose(float(p[runs[0][0]].sum()), sums[0], rel_tol=CLOSE):
-        spans = phrases.join([_span(part) for part, _ in runs])
-        return (
-            f"In {name} {spans} weigh 1/{len(runs)} each in total, whatever their scores: "
-            "partial results are averaged, not merged by their maxima"
-        )
+    equal &= not math.isclose(float(p[runs[0][0]].sum()), sums[0], rel_tol=CLOSE)
     base = max(range(len(runs)), key=lambda g: tops[g])
     if len(runs) == 2 and abs(runs[base][1] - 1) > CLOSE and abs(runs[1 - base][1] - 1) < CLOSE:
         base = 1 - base
@@ -191,10 +194,18 @@ def _groups(r: Result, row: Row, name: str, w: Array, p: Array, tol: Array) -> s
     said = []
     for g, (part, factor) in enumerate(runs):
         ratio = factor / unit
-        if g == base or math.isclose(ratio, 1, rel_tol=CLOSE):
+        if g == base or math.isclose(ratio, 1, rel_tol=APART):
             continue
         said.append(_weighs(part, ratio, max(tops) - tops[g], g < base))
-    if not said:
+    if equal and not all(cause for _, cause in said):
+        spans = phrases.join([_span(part) for part, _ in runs])
+        return (
+            f"In {name} {spans} weigh 1/{len(runs)} each in total, whatever their scores: "
+            "partial results are averaged, not merged by their maxima"
+        )
+    known = all(cause for _, cause in said)
+    few = len(runs) == 2 and int((p > 20 * tol).sum()) > 3
+    if not said or (named and not known) or not (known or few):
         return None
     relative = "" if abs(unit - 1) < CLOSE else f" against {_span(runs[base][0])}"
     first, cause = said[0]
@@ -261,14 +272,33 @@ def _other_scores(r: Result, row: Row, name: str, w: Array, tol: Array) -> str |
         ):
             return f"The weights of {name} are those of {text}"
     factor = _slope(w, s, tol, visible)
-    if factor is not None and _agree(w, _softmax(factor * s, visible), tol):
-        return f"The weights of {name} are those of scores {short(factor)} times as large"
-    for fmt in ("tf32", "float16", "bfloat16"):
-        rounded = _softmax(FORMATS[fmt].round(s), visible)
-        off = np.abs(rounded - r.at.p[row]) > 2 * tol
-        if off.any() and (np.abs(w - rounded) <= 2 * tol).all():
-            return f"The weights of {name} are those of scores rounded to {fmt}"
-    return None
+    if factor is not None and abs(factor - 1) > CLOSE:
+        predicted = _softmax(factor * s, visible)
+        if _agree(w, predicted, tol) and not _agree(r.at.p[row], predicted, tol):
+            return f"The weights of {name} are those of scores {short(factor)} times as large"
+    return _rounded_scores(r, row, name, w, s, bias)
+
+
+def _rounded_scores(r: Result, row: Row, name: str, w: Array, s: Array, bias: Array) -> str | None:
+    """Scores, or the factors of q.k, rounded to a narrower format: the one that explains most."""
+    x, visible = r.x, r.x.visible[row]
+    b, h, i = row
+    q, k = x.q[b, h, i], x.k[b, h // x.heads_per_kv]
+    names = {"float64": ("float32",), "float32": ("tf32", "float16", "bfloat16")}
+    tried: list[tuple[float, str]] = [(math.inf, "")]
+    for fmt in names.get(x.dtype, ("float16", "bfloat16")):
+        round_ = FORMATS[fmt].round
+        factors = round_(q) @ round_(k).T * x.exact_scale + bias
+        for what, scores in (("scores", round_(s)), ("q and k", factors)):
+            if np.isfinite(scores).all():
+                error = float(np.abs(w - _softmax(scores, visible)).max())
+                tried.append((error, f"{what} rounded to {fmt}"))
+    least = min(error for error, _ in tried)
+    # tf32 has the precision of float16: of two that explain as much, the first is named.
+    error, text = next(t for t in tried if t[0] <= 1.1 * least)
+    if error * 4 > float(np.abs(w - r.at.p[row]).max()):
+        return None
+    return f"The weights of {name} are close to those of {text}"
 
 
 def _candidates(r: Result, s: Array, bias: Array) -> Iterator[tuple[str, Array]]:

@@ -42,7 +42,7 @@ def runs(indices: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def those(indices: Iterable[int], one: str, many: str) -> str:
-    """ "key 32", "keys 32 to 40", "keys 0, 4 and 9 to 11"."""
+    """Such as "key 32", "keys 32 to 40", "keys 0, 4 and 9 to 11"."""
     found = runs(indices)
     parts = [str(a) if a == b else f"{a} to {b}" for a, b in found]
     if len(found) == 1 and found[0][0] == found[0][1]:
@@ -62,21 +62,21 @@ def queries(indices: Iterable[int]) -> str:
 
 
 def join(parts: Sequence[str], last: str = "and") -> str:
-    """ "a", "a and b", "a, b and c"."""
+    """Such as "a", "a and b", "a, b and c"."""
     if len(parts) < 2:
         return "".join(parts)
     return f"{', '.join(parts[:-1])} {last} {parts[-1]}"
 
 
 def element(output: str, index: Sequence[int]) -> str:
-    """ "o[b=0, h=0, query=0, d=0]"."""
+    """Such as "o[b=0, h=0, query=0, d=0]"."""
     names = ("b", "h", "query", "d")
     inside = ", ".join(f"{n}={i}" for n, i in zip(names, index, strict=False))
     return f"{'o' if output == 'out' else output}[{inside}]"
 
 
 def row_name(shape: Sequence[int], row: Sequence[int]) -> str:
-    """ "query 3", with its head and batch where there are several."""
+    """Such as "query 3", with its head and batch where there are several."""
     text = f"query {row[2]}"
     if shape[1] > 1:
         text += f" of head {row[1]}"
@@ -86,6 +86,7 @@ def row_name(shape: Sequence[int], row: Sequence[int]) -> str:
 
 
 def sentence_case(text: str) -> str:
-    """With a capital first letter and a full stop."""
-    text = text[:1].upper() + text[1:]
+    """With a capital first letter, unless it begins with a name of the code, and a full stop."""
+    if text.split(" ")[0].split("[")[0] not in ("lse", "o", "is_causal", "attn_mask"):
+        text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else text + "."

@@ -78,7 +78,7 @@ def replay(
         except ExampleError as error:
             done[number] = Replayed(file.stem, file, "ERROR", str(error))
             continue
-        key = (kernel or example.spec, device or _device_here(example.device))
+        key = (kernel or example.target, device or _device_here(example.device))
         groups.setdefault(key, []).append((number, example))
     for (spec, where), group in groups.items():
         with Worker(spec, where, timeout) if isolate else InProcess(spec, where) as runner:
@@ -160,7 +160,7 @@ class _Session:
             return "ERROR", None, f"{law.name} does not apply to {target.name} on this problem"
         # The first call of a process has minutes, for compiling; a hang must not.
         benign = self._try_benign(example, config)
-        chance = example.verdict is Verdict.NONDETERMINISTIC
+        chance = example.check.verdict is Verdict.NONDETERMINISTIC
         for _ in range(TIMES if chance else 1):
             check = law.check(case())
             if check.verdict is not Verdict.PASS:
@@ -169,13 +169,13 @@ class _Session:
             return "FIXED", check, f"held {TIMES} times" if chance else ""
         if check.verdict is Verdict.UNSUPPORTED:
             return "ERROR", check, f"{target.name} refuses it: {check.message}"
-        if (check.verdict, check.symptom) == (example.verdict, example.symptom):
+        if (check.verdict, check.symptom) == (example.check.verdict, example.check.symptom):
             return "FAILED", check, ""
         if check.symptom.startswith("raises ") and benign.status in ("error", "unsupported"):
             # It cannot do the benign problem with the same features either.
             return "ERROR", check, f"{target.name} refuses such problems: {check.message}"
         was, now = (
-            _outcome(example.verdict, example.symptom),
+            _outcome(example.check.verdict, example.check.symptom),
             _outcome(check.verdict, check.symptom),
         )
         news = "" if check.verdict is Verdict.VACUOUS else check.message
@@ -304,10 +304,10 @@ def _whose(r: Replayed) -> str:
 def _result(r: Replayed) -> str:
     if r.status in ("ERROR", "CHANGED") or r.example is None or r.check is None:
         return r.message
-    if r.example.verdict is Verdict.VIOLATION:
-        then = f"ratio {_number(r.example.ratio)} → {_number(r.check.ratio)}"
+    if r.example.check.verdict is Verdict.VIOLATION:
+        then = f"ratio {_number(r.example.check.ratio)} → {_number(r.check.ratio)}"
     else:
-        then = f"{r.example.verdict} → {r.check.verdict}"
+        then = f"{r.example.check.verdict} → {r.check.verdict}"
     return f"{then}  ({r.message})" if r.message else then
 
 

@@ -29,10 +29,10 @@ def sentence(case: Case, r: Result) -> str | None:
     bad = r.wrong_rows
     if not bad.any():
         return None
-    unwritten = _unwritten(case, r)
-    if unwritten is not None:
-        return unwritten
-    if not (bad & r.at.seen).any():
+    never = unwritten(case, r.x)
+    if never is not None:
+        return never
+    if not (bad & r.seen).any():
         return _keyless(r, bad)
     kind = _kind(r, bad)
     found = _extreme(case, r, bad, kind or "wrong") or _hidden_first(case, r, bad, kind)
@@ -61,7 +61,7 @@ def where(bad: Bools, judged: Bools) -> str:
     if (bad | ~judged).all():
         return "every row"
     b, h, length = bad.shape
-    heads = bad.any(2)
+    heads = np.asarray(bad.any(2))
     lists = [tuple(np.flatnonzero(bad[i, j])) for i, j in np.argwhere(heads)]
     if all(rows == lists[0] for rows in lists):
         text = phrases.queries(int(i) for i in lists[0]) if len(lists[0]) < length else "every row"
@@ -88,17 +88,22 @@ def _kind(r: Result, bad: Bools) -> str | None:
     return "0" if (rows == 0).all() else None
 
 
-def _unwritten(case: Case, r: Result) -> str | None:
+def unwritten(case: Case, x: Inputs) -> str | None:
     """Rows that keep what the output buffer held, found by filling new tensors with NaN."""
     try:
-        plain_out = case.out(r.x, fresh_output_nan=False)
-        filled = case.out(r.x, fresh_output_nan=True)
+        filled = np.isnan(case.out(x, fresh_output_nan=True))
+        kept = filled & ~np.isnan(case.out(x))
+        for _ in range(3):
+            if not filled.any() or kept.any():
+                break
+            # The memory may hold NaN by chance, or from the run above: leave ones in it.
+            case.out(x.with_(v=np.ones_like(x.v)))
+            kept |= filled & ~np.isnan(case.out(x.with_()))
     except BadReply:
         return None
-    kept = np.isnan(filled) & ~np.isnan(plain_out)
     if not kept.any():
         return None
-    rows = kept.all(-1)
+    rows = np.asarray(kept.all(-1))
     if rows.any():
         return f"Output is never written in {where(rows, np.ones_like(rows))}"
     return f"{int(kept.sum())} of {kept.size} elements of the output are never written"
@@ -106,7 +111,7 @@ def _unwritten(case: Case, r: Result) -> str | None:
 
 def _keyless(r: Result, bad: Bools) -> str:
     got = r.out[bad]
-    every = "every row" if (bad | r.at.seen).all() else "rows"
+    every = "every row" if (bad | r.seen).all() else "rows"
     if np.isnan(got).all():
         return f"Output is NaN in {every} that sees no key, where it should be 0"
     if np.isfinite(got).all() and r.x.k.shape[2]:
@@ -123,9 +128,9 @@ def _keyless(r: Result, bad: Bools) -> str:
 def _extreme(case: Case, r: Result, bad: Bools, kind: str) -> str | None:
     """Scores beyond what exp, or the format of the scores, can hold."""
     row = r.worst_row(bad)
-    good = r.judged_rows & r.at.seen & ~bad
+    good = r.judged_rows & r.seen & ~bad
     names = ("float64",) if r.x.dtype == "float64" else ("float32", "float16")
-    if row is None or (bad & ~r.at.seen).any():
+    if row is None or (bad & ~r.seen).any():
         return None
 
     def all_and_only(rule: Bools) -> bool:
@@ -161,7 +166,7 @@ def _extreme(case: Case, r: Result, bad: Bools, kind: str) -> str | None:
 
 
 def _tops(r: Result) -> Array:
-    return np.where(r.at.seen, r.at.m, 0.0)
+    return np.where(r.seen, r.at.m, 0.0)
 
 
 def _products(x: Inputs) -> Array:
@@ -211,11 +216,11 @@ def _overflows(case: Case, r: Result, row: Row, limit: float) -> bool:
 def _hidden_first(case: Case, r: Result, bad: Bools, kind: str | None) -> str | None:
     """NaN or 0 in the rows whose first keys are hidden."""
     mask = r.x.mask
-    if kind is None or mask is None or (bad & ~r.at.seen).any():
+    if kind is None or mask is None or (bad & ~r.seen).any():
         return None
-    lead = np.where(r.at.seen, r.x.visible.argmax(-1), 0)
+    lead = np.where(r.seen, r.x.visible.argmax(-1), 0)
     least = int(lead[bad].min())
-    good = r.judged_rows & r.at.seen & ~bad
+    good = r.judged_rows & r.seen & ~bad
     if least < 1 or (lead[good] >= least).any():
         return None
     shown = np.array(mask)

@@ -26,7 +26,11 @@ ENOUGH_LOSSES = 4
 """Processes lost to crashes or timeouts after which a dtype is not searched further."""
 
 ROUND = 400
-"""Problems of one Hypothesis run. Its second half climbs on the ratio (hypothesis.target)."""
+"""Problems of one Hypothesis run, at most."""
+
+CLIMB_EVERY = 4
+"""One run in so many climbs on the ratio (hypothesis.target) with its second half. More would
+spend the budget on near copies of one problem."""
 
 MIN_CHECKS = 5
 """Fewer checks of a property in a dtype prove nothing."""
@@ -85,24 +89,24 @@ class Search:
                 return
             before = self.problems
             try:
-                self._hypothesis(seed + 1_000_003 * turn)
+                self._hypothesis(seed + 1_000_003 * turn, climb=turn % CLIMB_EVERY == 3)
             except _Spent:
                 return
             if self.problems == before:
                 self.stopped_by = "every problem of the space was tried"
                 return
 
-    def _hypothesis(self, seed: int) -> None:
+    def _hypothesis(self, seed: int, climb: bool) -> None:
         size = ROUND
         if self.quota is not None:
-            left = self.quota - self.counts.total()
-            size = max(10, min(ROUND, left // LAWS_PER_PROBLEM + 1))
+            size = max(10, min(ROUND, self.quota // LAWS_PER_PROBLEM // CLIMB_EVERY + 1))
+        phases = (Phase.generate, Phase.target) if climb else (Phase.generate,)
 
         # Every field is set, since Hypothesis changes its defaults in CI.
         @hypothesis.seed(seed)
         @hypothesis.settings(
             max_examples=size,
-            phases=(Phase.generate, Phase.target),
+            phases=phases,
             database=None,
             deadline=None,
             derandomize=False,
@@ -164,7 +168,12 @@ class Search:
         return bool(self.stopped_by)
 
     def thin(self) -> tuple[str, ...]:
-        """Laws with too few checks to prove anything, where the dtype allows them at all."""
+        """Laws with too few checks to prove anything, where the dtype allows them at all.
+
+        None where the search stopped because the kernel is wrong.
+        """
+        if self.failures:
+            return ()
         possible = {"gqa_repeated_heads": "enable_gqa", "causal_prefix": "is_causal"}
         options = self.subject.space.options
         names = []

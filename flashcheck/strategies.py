@@ -56,6 +56,9 @@ MASK_FORMS: tuple[tuple[str, str, int, bool, bool], ...] = (
 """(kind, dtype, rank, per_batch, per_head)."""
 
 
+WORK = 400_000
+
+
 @dataclass(frozen=True, slots=True)
 class Space:
     """The problems that one kernel takes in one dtype: what probing found.
@@ -76,7 +79,7 @@ class Space:
     empty_keys: bool = True
     causal_square: bool = False
     max_length: int = 513
-    work: int = 400_000
+    work: int = WORK
     layouts: tuple[Layout, ...] = LAYOUTS
     seeds: int = field(default=1 << 16)
 
@@ -169,6 +172,11 @@ SCORES: dict[str, ScoreFamily] = {
 }
 """Families of score distributions, realised through q and k."""
 
+def _largest(dtype: str) -> float:
+    """Share of the largest finite number that sums of |v| and the oracle's tiers still take."""
+    return 2.0**-70 if dtype == "float64" else 2.0**-10
+
+
 ValueFamily = Callable[[Problem, float, int], Fill]
 
 
@@ -179,7 +187,7 @@ def _values(pattern: str = "constant", noise: str = "none", level: float = 1.0) 
             level=level * size,
             at=_place(at, p.len_k),
             noise=noise,  # type: ignore[arg-type]
-            spread=10.0 if noise == "wide" else 2.0**-10 if noise == "special" else size,
+            spread={"wide": 10.0, "special": _largest(p.dtype)}.get(noise, size),
         )
 
     return fill
@@ -200,7 +208,7 @@ VALUES: dict[str, ValueFamily] = {
 }
 """Families of V."""
 
-SIZES: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0, 2.0**-8, 2.0**6, 2.0**-14, 0.0)
+SIZES: tuple[float, ...] = (*[1.0] * 8, 2.0**-8, 2.0**6, 2.0**-14, 0.0)
 NOISES: tuple[float, ...] = (0.0, 1.0, 0.5, 2.0, 4.0)
 
 

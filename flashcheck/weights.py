@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +64,11 @@ class Result:
     @property
     def wrong(self) -> Bools:
         return self.ratio > 1
+
+    @property
+    def seen(self) -> Bools:
+        """[B, Hq, Lq]: rows that see a key."""
+        return np.asarray(self.at.seen, bool)
 
     @property
     def wrong_rows(self) -> Bools:
@@ -132,7 +138,7 @@ def measure(case: Case, x: Inputs) -> Weights | None:
     n = x.k.shape[2]
     if not 0 < n <= MAX_KEYS:
         return None
-    w = np.empty(x.q.shape[:3] + (n,))
+    w = np.empty((*x.q.shape[:3], n))
     tol = np.empty_like(w)
     try:
         for part, probe in _unit_values(x):
@@ -177,13 +183,13 @@ def taken_in(case: Case, x: Inputs) -> tuple[Bools, Bools] | None:
     measured = measure(case, x.with_(q=np.zeros_like(x.q), mask=mask))
     if measured is None:
         return None
-    known = np.isfinite(measured.w).all(-1)
+    known: Bools = np.asarray(np.isfinite(measured.w).all(-1))
     with np.errstate(invalid="ignore"):
-        seen = np.abs(measured.w) > 0.25 / x.k.shape[2]
+        seen: Bools = np.asarray(np.abs(measured.w) > 0.25 / x.k.shape[2])
     return seen, known
 
 
-def resized(case: Case, **changes: int) -> tuple[Case, Inputs]:
+def resized(case: Case, **changes: Any) -> tuple[Case, Inputs]:
     """The same case at other lengths."""
     other = Case(
         case.runner, case.target, replace(case.problem, **changes), case.config, case.device,

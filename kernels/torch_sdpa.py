@@ -87,7 +87,12 @@ _CONTRACT = Contract(flushes_subnormals=True if _has_amx() else None)
 
 
 def _kernel(backend: SDPBackend | None, *, positive_scale: bool = True) -> Kernel:
-    return Kernel(_attention(backend), positive_scale=positive_scale, contract=_CONTRACT)
+    return Kernel(
+        _attention(backend),
+        dtypes=("float64", "float32", "float16", "bfloat16"),
+        positive_scale=positive_scale,
+        contract=_CONTRACT,
+    )
 
 
 kernel = _kernel(None)

@@ -28,12 +28,13 @@ def agreement(case: Case, judge: Judge) -> None:
         usable_lse = np.isfinite(value.lse) & np.isfinite(bound.lse)
         error = np.abs(reply.lses[0][usable_lse] - value.lse[usable_lse])
         judge.stats["lse_error_max"] = float(error.max(initial=0.0))
-    # Units in the last place mean little where the terms of a sum cancel.
-    settled = np.abs(value.out) * 16 >= case.attention().abs_out
+    # Units in the last place mean little where terms cancel or the scores are ill-conditioned.
+    unit = case.inputs.format.ulp(value.out)
+    settled = (np.abs(value.out) * 16 >= case.attention().abs_out) & (bound.out <= 4096 * unit)
     usable = np.isfinite(out) & np.isfinite(bound.out) & rows[..., None] & settled
     usable &= value.out != 0
     signed = ((out - value.out) - value.out_low)[usable]
-    ulps = signed / case.inputs.format.ulp(value.out[usable])
+    ulps = signed / unit[usable]
     if ulps.size:
         size = np.sort(np.abs(ulps))
         # Equally spaced order statistics: enough for quantiles over a run, and small.

@@ -210,7 +210,7 @@ def declared(kernel: Kernel) -> tuple[str, ...]:
     found = [
         f"{f.name}={getattr(kernel, f.name)!r}"
         for f in fields(Kernel)
-        if f.name not in ("fn", "_", "name", "configs", "contract")
+        if f.name not in ("fn", "_", "name", "dtypes", "configs", "contract")
         and getattr(kernel, f.name) != f.default
     ]
     found += [

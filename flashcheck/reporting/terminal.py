@@ -226,7 +226,7 @@ def table(summary: RunSummary) -> Table:
     results = [(t, r) for t in summary.targets for r in t.results.values()]
     extra = [name for name in ("outside", "refused") if any(getattr(r, name) for _, r in results)]
     found = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
-    found.add_column("kernel", overflow="fold")
+    found.add_column("kernel", overflow="ellipsis", no_wrap=True)
     found.add_column("dtype", no_wrap=True)
     for name in ("checks", "pass", "fail", "vacuous", *extra, "worst ratio", "headroom"):
         found.add_column(name, justify="right", no_wrap=True)

@@ -1,0 +1,164 @@
+"""Hints: declarations under which the failing check holds, each one measured.
+
+A kernel may do something else than the contract's default on purpose. Where the same check
+passes under another declaration, the hint says which; whether it is intended is for the
+kernel's author to say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from flashcheck import rows
+from flashcheck.call import Call, Reply
+from flashcheck.case import BadReply, Case, Runner
+from flashcheck.kernel import Contract, Kernel
+from flashcheck.law import Law
+from flashcheck.problem import Problem
+from flashcheck.verdict import Check, Verdict
+
+MAX_HINTS = 2
+
+
+class _Base2:
+    """A runner that takes the kernel's lse for a logarithm to base 2."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+
+    def submit(self, call: Call) -> None:
+        self.runner.submit(call)
+
+    def result(self) -> Reply:
+        reply = self.runner.result()
+        return replace(reply, lses=[lse * math.log(2) for lse in reply.lses])
+
+
+def hints(case: Case, law: Law, check: Check) -> tuple[str, ...]:
+    """What to declare so that the failed `check` of `law` on `case` passes, most telling first."""
+    if check.verdict is not Verdict.VIOLATION or check.worst is None:
+        return ()
+    # Where the result is not reproducible, a declaration would explain nothing.
+    if _holds(case, law, case.kernel) or rows.unwritten(case, case.inputs) is not None:
+        return ()
+    found: list[str] = []
+    for text in _passing(case, law, check):
+        found.append(text)
+        if len(found) == MAX_HINTS:
+            break
+    return tuple(found)
+
+
+def _passing(case: Case, law: Law, check: Check) -> Iterator[str]:
+    kernel, p = case.kernel, case.problem
+    if p.is_causal and p.len_q != p.len_k:
+        other: Literal["top_left", "bottom_right"] = (
+            "top_left" if kernel.causal_alignment == "bottom_right" else "bottom_right"
+        )
+        aligned = replace(kernel, causal_alignment=other)
+        # One query tells the alignment from no mask, or one off by one, only at other lengths.
+        side = max(p.len_q, p.len_k)
+        lengths = ((p.len_q, p.len_k), (p.len_q + 2, p.len_k + 2), (side, side))
+        if all(
+            _holds(case, law, aligned, problem=replace(p, len_q=q, len_k=k)) for q, k in lengths
+        ):
+            yield _say(
+                f"a {other.replace('_', '-')} aligned causal mask", f'causal_alignment="{other}"'
+            )
+    on_lse = check.worst is not None and check.worst.output == "lse" and kernel.lse_base == "e"
+    if on_lse and _holds(case, law, kernel, runner=_Base2(case.runner)):
+        yield _say("an lse to base 2", 'lse_base="2"')
+    unspecified = replace(kernel, masked_rows="unspecified")
+    if kernel.masked_rows == "zero" and _holds(case, law, unspecified):
+        if _keyless_are_nan(case):
+            yield _say("NaN in rows that see no key", 'masked_rows="nan"')
+        else:
+            yield _say("no promise about rows that see no key", 'masked_rows="unspecified"')
+    positive = _positive(case, law)
+    if positive is not None:
+        yield positive
+    yield from _contracts(case, law, check)
+
+
+def _say(what: str, declare: str) -> str:
+    return f"agrees with {what}: if that is intended, declare flashcheck.Kernel(fn, {declare})"
+
+
+def _holds(
+    case: Case,
+    law: Law,
+    kernel: Kernel,
+    *,
+    runner: Runner | None = None,
+    problem: Problem | None = None,
+) -> bool:
+    """Whether the law passes under other declarations, or on another problem."""
+    other = Case(
+        runner or case.runner, replace(case.target, kernel=kernel), problem or case.problem,
+        case.config, case.device, case.space,
+    )  # fmt: skip
+    return law.applies(other) and law.check(other).verdict is Verdict.PASS
+
+
+def _keyless_are_nan(case: Case) -> bool:
+    try:
+        rows = case.out()[~case.attention().seen.astype(bool)]
+    except BadReply:
+        return False
+    return bool(np.isnan(rows).all())
+
+
+def _positive(case: Case, law: Law) -> str | None:
+    p = case.problem
+    if p.scale is None or p.scale > 0 or case.kernel.positive_scale:
+        return None
+    other = replace(p, scale=abs(p.scale) or 1.0)
+    # The scores keep their values where the sign moves from the scale to q.
+    turned = replace(other, q=replace(p.q, level=-p.q.level, base=-p.q.base))
+    if not all(_holds(case, law, case.kernel, problem=x) for x in (other, turned)):
+        return None
+    which = "zero" if p.scale == 0 else "negative"
+    return (
+        f"only a {which} scale shows it (it passes with scale {abs(p.scale) or 1.0:g}): if scales "
+        "are meant to be positive, declare flashcheck.Kernel(fn, positive_scale=True)"
+    )
+
+
+def _contracts(case: Case, law: Law, check: Check) -> Iterator[str]:
+    """Wider numeric contracts, where the error is finite."""
+    if not math.isfinite(check.ratio):
+        return
+    kernel, p = case.kernel, case.problem
+    for text, contract in _wider(kernel.contract, case):
+        wider = replace(kernel, contract=contract)
+        # A wider bound might fit one problem by chance.
+        alike = [replace(p, seed=p.seed + i) for i in range(3)]
+        if all(_holds(case, law, wider, problem=other) for other in alike):
+            yield _say(f"a contract with {text}", f"contract=flashcheck.Contract({text})")
+            return
+
+
+def _wider(c: Contract, case: Case) -> Iterator[tuple[str, Contract]]:
+    """(how it is written, the contract), the closest to the default first."""
+    dtype = case.problem.dtype
+    if c.normalizer == "before_rounding" and dtype != "float64":
+        yield 'normalizer="after_rounding"', replace(c, normalizer="after_rounding")
+        yield 'normalizer="either"', replace(c, normalizer="either")
+    if dtype == "float32":
+        yield "flushes_subnormals=True", replace(c, flushes_subnormals=True)
+        yield 'qk="tf32x3"', replace(c, qk="tf32x3")
+        yield 'qk="tf32"', replace(c, qk="tf32")
+        yield 'p_dtype="float16"', replace(c, p_dtype="float16")
+        yield 'p_dtype="bfloat16"', replace(c, p_dtype="bfloat16")
+    if dtype in ("float16", "bfloat16"):
+        # A scale that is a power of two rounds nothing.
+        if abs(math.frexp(case.inputs.exact_scale)[0]) != 0.5:
+            yield "scale_in_input_dtype=True", replace(c, scale_in_input_dtype=True)
+        yield 'qk="tf32"', replace(c, qk="tf32")
+        if dtype == "float16":
+            yield 'p_dtype="bfloat16"', replace(c, p_dtype="bfloat16")

@@ -1,0 +1,422 @@
+"""Explanations name the fault: one small wrong kernel for each mistake that people make."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from flashcheck.contrast import MAX_LINES, contrast
+from flashcheck.explain import Explanation, explain
+from flashcheck.fills import Fill
+from flashcheck.formats import FORMATS
+from flashcheck.kernel import Contract, Kernel
+from flashcheck.law import Law, Subject, laws
+from flashcheck.masks import Mask
+from flashcheck.problem import Problem
+from flashcheck.strategies import Space
+from flashcheck.weights import effective_weights
+from flashcheck.worker import InProcess
+
+LAWS = {law.name: law for law in laws()}
+TF32 = FORMATS["tf32"]
+NORMAL = Fill(noise="normal", spread=1.0)
+NOISE = {"q": NORMAL, "k": NORMAL, "v": NORMAL}
+
+
+def flash(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    attn_mask: torch.Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    fault: str = "",
+    block: int = 16,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Online softmax in torch with one fault, or none."""
+    stat = torch.float16 if fault == "float16 statistics" else torch.float32
+    if query.dtype == torch.float64:
+        stat = torch.float64
+    q, k, v = (t.to(stat) for t in (query, key, value))
+    if enable_gqa:
+        group = q.shape[1] // k.shape[1]
+        if fault == "gqa":
+            k, v = (t.repeat(1, group, 1, 1) for t in (k, v))
+        else:
+            k, v = (t.repeat_interleave(group, 1) for t in (k, v))
+    if fault == "gqa values":
+        v = v.roll(1, 1)
+    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    if fault == "scale ignored":
+        factor = 1 / math.sqrt(q.shape[-1])
+    if fault == "abs scale":
+        factor = abs(factor)
+    if fault == "tf32":
+        q, k = (torch.from_numpy(TF32.round(t.numpy())).to(stat) for t in (q, k))
+    s = (q @ k.transpose(-1, -2)) * factor
+    lq, lk = s.shape[-2:]
+    i, j = torch.arange(lq)[:, None], torch.arange(lk)
+    if is_causal and fault != "causal ignored":
+        shift = {"sees next": 1, "not itself": -1, "bottom right": lk - lq}.get(fault, 0)
+        s = s.masked_fill(j > i + shift, -math.inf)
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            if fault == "mask inverted":
+                attn_mask = ~attn_mask
+            hide = -1e4 if fault == "finite mask" else -math.inf
+            s = s.masked_fill(~attn_mask, hide)
+        else:
+            s = s + attn_mask.to(stat)
+    if fault == "one hidden key":
+        s[..., -1] = (q @ k[:, :, -1:].transpose(-1, -2))[..., 0] * factor
+    if fault == "exp2":
+        s = s * math.log(2)
+
+    start = 0.0 if fault == "m is 0" else -math.inf
+    m = torch.full((*s.shape[:-1], 1), start, dtype=stat)
+    l, acc = torch.zeros_like(m), torch.zeros((*s.shape[:-1], v.shape[-1]), dtype=stat)
+    parts = []
+    for a in range(0, lk, block):
+        part = s[..., a : a + block]
+        if fault == "ragged" and part.shape[-1] < block:
+            break
+        m_new = torch.maximum(m, part.amax(-1, keepdim=True))
+        if fault == "no max":
+            m_new = torch.zeros_like(m)
+        m_ref = m_new if fault == "nan rows" else m_new.masked_fill(m_new == -math.inf, 0.0)
+        p, alpha = (part - m_ref).exp(), (m - m_ref).exp()
+        values = p @ v[:, :, a : a + block]
+        parts.append((m_new, p.sum(-1, keepdim=True), values))
+        l = l * alpha + p.sum(-1, keepdim=True)
+        if fault == "padding" and part.shape[-1] < block:
+            l = l + (block - part.shape[-1]) * (0 - m_ref).exp()
+        acc = acc * (1 if fault == "not rescaled" else alpha) + values
+        m = m_new
+    if fault == "averaged" and parts:
+        acc = sum(x / n for _, n, x in parts) / len(parts)  # type: ignore[assignment]
+        l = torch.ones_like(l)
+    if fault == "merged" and parts:
+        acc = torch.stack([x for _, _, x in parts]).sum(0)
+        l = torch.stack([n for _, n, _ in parts]).sum(0)
+    nan = fault in ("nan rows", "m is 0", "no max", "not itself", "float16 statistics")
+    out = acc / (l if nan else l.masked_fill(l == 0, 1.0))
+    if fault == "twice":
+        out = out * 2
+    if fault == "not divided":
+        out = acc
+    if fault == "coarse":
+        out = out.to(torch.bfloat16)
+    out = out.to(query.dtype)
+    if fault == "other row":
+        out = out[:, :, :1].expand_as(out)
+    if fault == "unwritten":
+        whole, used = out, torch.full_like(out, 7.0)
+        del used  # torch.empty gives this memory out again
+        out = torch.empty_like(whole)
+        out[:, :, : lq - 1] = whole[:, :, : lq - 1]
+    if fault == "raises":
+        raise RuntimeError("block size must divide Lk")
+    lse = (m + l.log())[..., 0].float()
+    if query.dtype == torch.float64:
+        lse = lse.double()
+    lse = {
+        "lse base 2": lse * math.log2(math.e),
+        "lse without max": l.log()[..., 0].float(),
+        "lse times 2": lse + math.log(2),
+    }.get(fault, lse)
+    return out, lse
+
+
+def subject(fault: str, dtype: str = "float32", **declared: Any) -> Subject:
+    def fn(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *,
+        attn_mask: torch.Tensor | None = None, is_causal: bool = False,
+        scale: float | None = None, enable_gqa: bool = False, block: int = 16,
+    ) -> Any:  # fmt: skip
+        return flash(
+            query, key, value, attn_mask=attn_mask, is_causal=is_causal, scale=scale,
+            enable_gqa=enable_gqa, fault=fault, block=block,
+        )  # fmt: skip
+
+    runner = InProcess(Kernel(fn, name="flash", **declared))
+    return Subject(runner, runner.start(), Space(dtype=dtype))
+
+
+def explained(
+    fault: str,
+    problem: Problem,
+    law: str = "agreement",
+    others: Mapping[str, Subject] | None = None,
+    **declared: Any,
+) -> Explanation:
+    kernel = subject(fault, problem.dtype, **declared)
+    rule: Law = LAWS[law]
+    config = kernel.target.configs[0]
+    check = rule.check(kernel.case(problem, config))
+    assert check.failed, f"{fault} is not caught by {law}: {check}"
+    found = explain(
+        kernel, rule, problem, config, check, example_id="fc-7k2m9q",
+        command="flashcheck gate flash --dtype float32", seed=7, other_dtypes=others,
+    )  # fmt: skip
+    print(found.text)
+    assert all(len(line) <= 100 for line in found.text.splitlines())
+    assert len(found.contrast) <= MAX_LINES
+    assert "array(" not in found.text
+    return found
+
+
+# The scores of a problem with head size 1, q = 1 and scale 1 are the elements of k.
+ONE = Problem(dim=1, dim_v=1, scale=1.0, q=Fill(level=1.0))
+LATE = replace(ONE, len_k=32, k=Fill("step", level=4.0, at=16), v=Fill("step", level=1.0, at=16))
+MASKED = Mask(hides="row", amount=1)
+
+
+def cases() -> Iterator[tuple[str, Problem, str]]:
+    """(fault, problem, a regular expression for the sentence)."""
+    one = Fill(level=1.0)
+    yield (
+        "no max",
+        replace(ONE, k=Fill(level=89.0), v=one),
+        r"exceeds 88.72 \(exp overflows in float32\)",
+    )
+    yield (
+        "no max", replace(ONE, k=Fill(level=-110.0), v=one),
+        r"below -103.97 .*: the maximum is not subtracted",
+    )  # fmt: skip
+    yield (
+        "m is 0", replace(ONE, k=Fill(level=-104.0), v=one),
+        r"below -103.97 \(exp underflows to 0 in float32\): a running maximum that starts at 0",
+    )  # fmt: skip
+    yield (
+        "not rescaled", replace(LATE, v=one),
+        r"Keys 0 to 15 weigh 54.6 times too much \(exp of 4, .*\) in query 0: .* not rescaled",
+    )  # fmt: skip
+    yield "merged", LATE, r"Keys 0 to 15 weigh 54.6 times too much \(exp of 4.*not rescaled"
+    noisy = replace(LATE, k=replace(LATE.k, noise="normal", spread=1.0))
+    yield (
+        "averaged",
+        noisy,
+        r"keys 0 to 15 and keys 16 to 31 weigh 1/2 each .* averaged, not merged",
+    )
+    yield (
+        "ragged", replace(ONE, len_k=33, v=Fill("spike", level=1.0, at=32)),
+        "Output is missing the contribution of key 32",
+    )  # fmt: skip
+    yield (
+        "ragged", replace(ONE, v=one),
+        "Output is 0 with 1 key; with 100 keys it takes in all but keys 96 to 99",
+    )  # fmt: skip
+    causal = replace(ONE, len_q=1, len_k=2, is_causal=True, v=Fill("spike", level=1.0, at=-1))
+    yield "sees next", causal, r"The causal mask lets query i see key i \+ 1"
+    yield (
+        "not itself", replace(causal, len_q=2, v=Fill("spike", level=1.0, at=1)),
+        "Query i does not see its own key i under the causal mask",
+    )  # fmt: skip
+    yield (
+        "not itself", replace(causal, len_k=1, v=one),
+        "Query i does not see its own key i under the causal mask",
+    )  # fmt: skip
+    yield "causal ignored", replace(causal, len_k=5), "is_causal is ignored"
+    yield "bottom right", replace(causal, len_k=3), "aligned bottom-right instead of top-left"
+    yield "bottom right", causal, "aligned bottom-right instead of top-left"
+    grouped = Problem(heads=4, kv_heads=2, len_k=3, dim=8, dim_v=8, **NOISE)  # type: ignore[arg-type]
+    yield "gqa", grouped, r"Query head \d reads key head \d instead of \d \(h modulo the 2 key"
+    yield (
+        "gqa values", replace(grouped, heads=2),
+        r"Query head \d reads value head \d instead of \d",
+    )  # fmt: skip
+    equal = replace(grouped, q=Fill(), k=Fill())
+    yield "gqa", equal, r"Query head \d reads value head \d instead of"
+    masked = Problem(len_q=3, len_k=4, dim=2, dim_v=2, mask=MASKED, v=Fill(level=1.0))
+    yield "nan rows", masked, "Output is NaN in every row that sees no key, where it should be 0"
+    yield "finite mask", replace(masked, v=NORMAL), "the mean of all values, hidden ones too"
+    tail = replace(masked, mask=Mask(hides="tail", amount=2), v=Fill("spike", level=1.0, at=-1))
+    yield "one hidden key", tail, r"Query \d also takes in key 3, which the mask hides"
+    yield "mask inverted", tail, "attn_mask is turned around"
+    yield (
+        "nan rows", replace(masked, len_k=17, mask=Mask(hides="head", amount=16)),
+        r"every row whose first 16 keys are hidden",
+    )  # fmt: skip
+    yield "twice", replace(ONE, v=one), "weights of query 0 sum to 2 instead of 1"
+    yield "not divided", replace(ONE, len_k=3, v=one), r"not divided by the normalizer \(3\)"
+    yield (
+        "padding", replace(ONE, len_k=11, v=one),
+        r"sum to 0.688 .* as if 5 more keys with score 0 joined the normalizer \(16 keys in all",
+    )  # fmt: skip
+    rows = Problem(len_q=4, len_k=6, dim=8, dim_v=8, **NOISE)  # type: ignore[arg-type]
+    yield "other row", rows, r"Query \d has the weights of query 0"
+    half = Problem(dtype="float16", dim=1, dim_v=1, scale=1.0, len_k=4, v=Fill("stairs", level=1.0))
+    near = Fill(level=6.0, noise="normal", spread=0.05)
+    yield "exp2", rows, r"scores times ln\(2\): exp2 is used where exp is meant"
+    yield "scale ignored", replace(rows, scale=1.0), r"1/sqrt\(D\): scale is ignored"
+    yield "abs scale", replace(rows, scale=-0.5), "the scale's absolute value"
+    yield "coarse", rows, r"too coarse \(about 2\^-\d+; one rounding is 2\^-24 in float32"
+    yield (
+        "float16 statistics",
+        replace(half, scale=1.0, q=Fill(level=300.0), k=Fill(level=300.0)),
+        r"NaN in every row where some \|q.k\| exceeds 65504, the largest finite float16",
+    )  # fmt: skip
+    yield (
+        "float16 statistics", replace(half, q=Fill(level=10.01), k=near),
+        "close to those of scores rounded to float16",
+    )  # fmt: skip
+    yield "raises", ONE, "The kernel raises RuntimeError: block size must divide Lk"
+    yield "lse base 2", replace(rows, len_q=1), "lse is 1.4427 times what it should be: base 2"
+    yield "lse without max", replace(ONE, len_k=2, k=one), "lse lacks the row maximum"
+    yield "lse times 2", replace(ONE, len_k=3), r"lse is too large by 0.693 \(ln 2\)"
+
+
+CASES = list(cases())
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem", "expected"), CASES, ids=[f"{i}-{c[0]}" for i, c in enumerate(CASES)]
+)
+def test_the_sentence_names_the_fault(fault: str, problem: Problem, expected: str) -> None:
+    found = explained(fault, problem)
+    assert re.search(expected, found.sentence), found.sentence
+    # The sentence is the first line of the block, below its rule.
+    assert found.text.splitlines()[1].startswith(found.sentence[:60])
+
+
+def test_effective_weights_are_the_kernels_own() -> None:
+    case = subject("not rescaled").case(replace(LATE, v=Fill(level=1.0)))
+    weights = effective_weights(case, (0, 0, 0))
+    exact = case.attention().p[0, 0, 0]
+    assert weights is not None
+    assert weights[:16] == pytest.approx(exact[:16] * math.exp(4), rel=1e-4)
+    assert weights[16:] == pytest.approx(exact[16:], rel=1e-4)
+    assert effective_weights(subject("").case(replace(LATE, len_k=129)), (0, 0, 0)) is None
+
+
+def test_hidden_keys_are_measured_too() -> None:
+    problem = Problem(len_k=4, mask=Mask(hides="tail", amount=2), v=Fill(level=1.0))
+    weights = effective_weights(subject("one hidden key").case(problem), (0, 0, 0))
+    assert weights == pytest.approx([1 / 3, 1 / 3, 0, 1 / 3])
+
+
+ROWS = Problem(len_q=4, len_k=6, dim=8, dim_v=8, **NOISE)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("law", "fault", "problem", "expected"),
+    [
+        ("constant_v", "twice", ROWS, r"weights of query \d sum to 2 instead of 1"),
+        ("finite", "no max", replace(ONE, k=Fill(level=89.0)), r"exceeds 88.72"),
+        ("poison_output", "unwritten", ROWS, "never written in query 3"),
+        ("key_permutation", "ragged", replace(ROWS, len_k=20), "keys 16 to 19"),
+        ("key_doubling", "ragged", replace(ONE, len_k=8, v=Fill(level=1.0)), "in all but keys 96"),
+    ],
+)
+def test_other_laws_are_explained_by_their_wrong_result(
+    law: str, fault: str, problem: Problem, expected: str
+) -> None:
+    found = explained(fault, problem, law)
+    assert re.search(expected, found.sentence), found.sentence
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem", "expected"),
+    [
+        ("bottom right", replace(ROWS, is_causal=True), 'causal_alignment="bottom_right"'),
+        ("lse base 2", ROWS, 'lse_base="2"'),
+        ("nan rows", replace(ROWS, mask=MASKED), 'masked_rows="nan"'),
+        ("finite mask", replace(ROWS, mask=MASKED), 'masked_rows="unspecified"'),
+        ("abs scale", replace(ROWS, scale=-0.5), "positive_scale=True"),
+        ("tf32", ROWS, 'contract=flashcheck.Contract(qk="tf32")'),
+    ],
+)
+def test_hints_name_the_declaration(fault: str, problem: Problem, expected: str) -> None:
+    found = explained(fault, problem)
+    assert any(expected in hint for hint in found.hints), found.hints
+
+
+@pytest.mark.parametrize("fault", ["sees next", "causal ignored"])
+def test_no_alignment_is_offered_for_other_masks(fault: str) -> None:
+    assert explained(fault, replace(ROWS, len_q=1, is_causal=True)).hints == ()
+
+
+def test_a_declared_kernel_fails_no_more() -> None:
+    kernel = subject("bottom right", causal_alignment="bottom_right")
+    assert not LAWS["agreement"].check(kernel.case(replace(ROWS, is_causal=True))).failed
+
+
+def test_contrast_over_keys_dtypes_and_configs() -> None:
+    problem = replace(ONE, len_k=33, v=Fill("spike", level=1.0, at=32))
+    declared: dict[str, Any] = {"configs": {"block_16": {"block": 16}, "block_11": {"block": 11}}}
+    kernel = subject("ragged", **declared)
+    check = LAWS["agreement"].check(kernel.case(problem, "block_16"))
+    others = {"float64": subject("ragged", "float64", **declared)}
+    lines = contrast(kernel, LAWS["agreement"], problem, "block_16", check, other_dtypes=others)
+    assert "passes with 32 and 48 keys; fails with 33" in lines[0]
+    assert "passes with config block_11; fails with block_16" in lines
+    assert "fails in float64 too" in lines
+    assert "fails the same on a second run" in lines
+
+
+def test_contrast_keeps_to_its_runs() -> None:
+    kernel = subject("ragged")
+    calls = 0
+    submit = kernel.runner.submit
+
+    def count(call: Any) -> None:
+        nonlocal calls
+        calls += call.times
+        submit(call)
+
+    kernel.runner.submit = count  # type: ignore[method-assign]
+    contrast(kernel, LAWS["agreement"], replace(grid(), len_k=33, is_causal=False), None)
+    assert 5 < calls <= 40
+
+
+def grid() -> Problem:
+    return replace(ROWS, batch=2, heads=4, kv_heads=2, is_causal=True, scale=0.5, layout="padded")
+
+
+def test_a_sentence_comes_even_without_a_result() -> None:
+    def dies(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Any:
+        return torch.zeros(1)
+
+    runner = InProcess(Kernel(dies))
+    kernel = Subject(runner, runner.start(), Space(options=frozenset()))
+    check = LAWS["agreement"].check(kernel.case(Problem()))
+    found = explain(
+        kernel, LAWS["agreement"], Problem(), None, check, example_id="fc-a", command="flashcheck"
+    )
+    assert found.sentence.startswith("The result has the wrong form: out has shape [1]")
+
+
+def test_changes_of_inputs_and_of_results_are_told() -> None:
+    def writes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Any:
+        out = flash(query, key, value)
+        query += 1
+        return out
+
+    def wavers(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Any:
+        return flash(query, key, value)[0] + 1e-3 * torch.rand(1)
+
+    for fn, law, expected in (
+        (writes, "inputs_unmodified", "The inputs are changed: .* memory of q"),
+        (wavers, "repeat", "Two equal calls give different results"),
+    ):
+        runner = InProcess(Kernel(fn))
+        kernel = Subject(runner, runner.start(), Space(options=frozenset()))
+        check = LAWS[law].check(kernel.case(ROWS))
+        found = explain(
+            kernel, LAWS[law], ROWS, None, check, example_id="fc-a", command="flashcheck"
+        )
+        assert re.search(expected, found.sentence), found.text
+
+
+def test_a_contract_that_fits_is_offered() -> None:
+    found = explained("coarse", replace(ROWS, len_q=1))
+    assert all("Contract" in hint for hint in found.hints)
+    assert Contract() == Kernel(flash).contract
