@@ -36,7 +36,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flashcheck.formats import FORMATS, Array, Format
+from flashcheck.formats import FORMATS, Array, Bools, Format
 from flashcheck.inputs import Inputs
 from flashcheck.kernel import Contract
 from flashcheck.oracle.float64 import Attention, gamma
@@ -64,7 +64,7 @@ class Bound:
 
     out: Array
     lse: Array
-    vacuous: np.ndarray
+    vacuous: Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def arithmetic(contract: Contract, dtype: str, device: str = "cpu") -> Arithmeti
         input_error=input_error,
         exp=exp,
         p=p,
-        eta=wide.min_normal if flushes else wide.min_subnormal / 2,
+        eta=wide.min_normal if flushes else wide.underflow,
         flushes=flushes,
         limit=FORMATS["float64" if dtype == "float64" else "float32"].max_finite / 4,
         out=fmt,
@@ -201,7 +201,7 @@ def _out_bound(
         first = total_v if ar.normalizer != "after_rounding" else np.zeros_like(total_v)
         rounding = u_p * peak * (1 + gamma_acc) * np.maximum(first, spread + conditioning)
         kappa = ar.p.min_normal if ar.flushes and ar.p.min_exponent < -100 else 0.0
-        kappa = max(kappa, ar.p.min_subnormal / 2)
+        kappa = max(kappa, ar.p.underflow)
         # Only a weight that can lie below P's smallest normal number underflows. Normalized
         # first, P is smallest: p_j itself.
         small = p * np.exp(-2 * np.minimum(delta + r, 300.0).max(-1, keepdims=True, initial=0.0))
@@ -220,11 +220,11 @@ def _out_bound(
     rest = np.where(relative < 0.9, rest, np.inf)
     inner = conditioning + rest
     inner = inner + 4 * ar.u * (np.abs(at.out) + inner)
-    tail = ar.out.min_subnormal / 2 + (ar.out.min_normal if ar.flushes else 0.0)
+    tail = ar.out.underflow + (ar.out.min_normal if ar.flushes else 0.0)
     return inner + ar.out.unit_roundoff * (np.abs(at.out) + inner) + tail, largest
 
 
-def _centred(seen: np.ndarray, c: Array, q: Array, at: Attention) -> tuple[Array, Array, Array]:
+def _centred(seen: Bools, c: Array, q: Array, at: Attention) -> tuple[Array, Array, Array]:
     """Sums about the output, each [B, Hq, Lq, Dv], over the keys that a row sees:
 
     min(sum c_j |v_j - o|, max |v_j - o|), sum q_j |v_j - o| and max |v_j|.
@@ -261,10 +261,11 @@ def _lse_bound(at: Attention, ar: Arithmetic, delta: Array, r: Array, n: int) ->
     if ar.normalizer != "before_rounding" and ar.p is not None:
         flush = flush + n * ar.p.min_subnormal
     final = ar.u * (6 * np.abs(at.m) + 8 * log_l + 4 * np.abs(at.lse)) + ar.eta
-    return np.minimum(mean, worst) + log_error + flush + final + 2 * ar.u * delta.max(-1, initial=0.0)
+    scores = 2 * ar.u * delta.max(-1, initial=0.0)
+    return np.asarray(np.minimum(mean, worst) + log_error + flush + final + scores, np.float64)
 
 
-def _in_contract(x: Inputs, at: Attention, ar: Arithmetic, delta_max: Array) -> np.ndarray:
+def _in_contract(x: Inputs, at: Attention, ar: Arithmetic, delta_max: Array) -> Bools:
     """[B, Hq, Lq]: whether the row's intermediate values fit (contract, "problems whose ...").
 
     Hidden keys count: what overflows there is infinity minus infinity before it is hidden.

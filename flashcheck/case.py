@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flashcheck import oracle
 from flashcheck.bounds import Bound, bound
+from flashcheck.call import Call, Reply
+from flashcheck.formats import Array, Bools
 from flashcheck.inputs import Inputs
 from flashcheck.kernel import Target
 from flashcheck.oracle import Value, float64
 from flashcheck.problem import Problem
 from flashcheck.strategies import Space
-from flashcheck.call import Call, Reply
 
 
 class Runner(Protocol):
@@ -47,7 +47,7 @@ class Case:
         problem: Problem,
         config: str | None = None,
         device: str = "cpu",
-        space: Space = Space(),
+        space: Space | None = None,
         inputs: Inputs | None = None,
     ) -> None:
         self.runner = runner
@@ -55,7 +55,7 @@ class Case:
         self.problem = problem
         self.config = config
         self.device = device
-        self.space = space
+        self.space = Space() if space is None else space
         self.kernel = target.kernel
         x = problem.inputs() if inputs is None else inputs
         if self.kernel.causal_alignment == "bottom_right":
@@ -84,10 +84,10 @@ class Case:
             raise BadReply(reply)
         return reply
 
-    def out(self, x: Inputs | None = None, **how: Any) -> NDArray[np.float64]:
+    def out(self, x: Inputs | None = None, **how: Any) -> Array:
         return self.run(x, **how).outs[0]
 
-    def lse(self, x: Inputs | None = None, **how: Any) -> NDArray[np.float64] | None:
+    def lse(self, x: Inputs | None = None, **how: Any) -> Array | None:
         reply = self.run(x, **how)
         return reply.lses[0] if reply.lses else None
 
@@ -112,7 +112,7 @@ class Case:
         lse = reply.lses[0] if reply.lses else None
         return oracle.evaluate(self.inputs, self.attention(), b.out, b.lse, reply.outs[0], lse)
 
-    def judged_rows(self, x: Inputs | None = None) -> NDArray[np.bool_]:
+    def judged_rows(self, x: Inputs | None = None) -> Bools:
         """[B, Hq, Lq]: rows about which the kernel's contract says something.
 
         Only rows that see no key can be left out, by masked_rows="nan" or "unspecified".

@@ -19,6 +19,8 @@ from flashcheck.verdict import Check
 
 MAX_CAUSES = 10
 TOTAL_SECONDS = 120.0
+CANDIDATES = 6
+"""Failures among which the clearest is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,63 +45,109 @@ def causes(
     max_runs: int | None = None,
 ) -> Iterator[Cause]:
     """Shrink one failure of each cause, the smallest first, each in at most `max_runs` runs."""
-    order = {dtype: i for i, dtype in enumerate(subjects)}
-    left = sorted(
-        failures, key=lambda f: (f.law != agreement, order[f.dtype], elements(f.problem))
-    )
+    left = sorted(failures, key=lambda f: (f.law != agreement, elements(f.problem)))
     stop = time.monotonic() + TOTAL_SECONDS
     for _ in range(MAX_CAUSES):
         if not left:
             return
-        first = left[0]
-        subject = subjects[first.dtype]
-        law, check = _witness(first, subject, agreement)
-        symptom = check.symptom
-
-        def fails(
-            problem: Problem,
-            subject: Subject = subject,
-            law: Law = law,
-            symptom: str = symptom,
-            config: str | None = first.config,
-        ) -> bool:
-            case = subject.case(problem, config)
-            if not law.applies(case):
-                return False
-            found = law.check(case)
-            return found.failed and found.symptom == symptom
-
+        trial = _clearest(left, subjects, agreement)
         seconds = max(1.0, min(MAX_SECONDS, stop - time.monotonic()))
         # A process that dies or hangs costs seconds a run.
-        runs = 12 if symptom in ("timeout", "process died") else MAX_RUNS
+        runs = 12 if trial.check.symptom in ("timeout", "process died") else MAX_RUNS
         runs = runs if max_runs is None else max_runs
         problem = shrink(
-            first.problem, fails, subject.space, max_runs=runs, max_seconds=seconds
+            replace(trial.failure.problem, dtype=trial.dtype),
+            trial.fails,
+            subjects[trial.dtype].space,
+            max_runs=runs,
+            max_seconds=seconds,
         )
-        final = law.check(subject.case(problem, first.config))
+        config = trial.config
+        final = trial.law.check(subjects[trial.dtype].case(problem, config))
         if not final.failed:
             # It does not fail again: keep what was seen.
-            problem, final = first.problem, check
+            problem, final = trial.failure.problem, trial.check
         needs = features(problem)
-        dtypes = {first.dtype} | {
-            dtype
-            for dtype in {f.dtype for f in left} - {first.dtype}
-            if fails(replace(problem, dtype=dtype), subjects[dtype])
-        }
-        same = [f for f in left if _looks(f.check) == _looks(first.check) and f.dtype in dtypes]
-        same = [f for f in same if f is first or needs <= features(f.problem)]
+        same = [f for f in left if _looks(f.check) == _looks(trial.failure.check)]
+        same = [
+            f
+            for f in same
+            if f is trial.failure or (f.dtype in trial.dtypes and (needs <= features(f.problem)))
+        ]
         left = [f for f in left if f not in same]
         yield Cause(
-            dtype=first.dtype,
+            dtype=problem.dtype,
             problem=problem,
-            config=first.config,
-            law=law,
+            config=config,
+            law=trial.law,
             check=final,
-            found=first.problem,
+            found=trial.failure.problem,
             count=len(same),
             properties=tuple(dict.fromkeys(f.law.name for f in same)),
             dtypes=tuple(dict.fromkeys(f.dtype for f in same)),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """A failure that is to be shrunk, by `law`, in every one of `dtypes` at once."""
+
+    failure: Failure
+    law: Law
+    check: Check
+    config: str | None
+    subjects: Mapping[str, Subject]
+    dtypes: tuple[str, ...]
+
+    @property
+    def dtype(self) -> str:
+        return self.dtypes[0]
+
+    def fails(self, problem: Problem) -> bool:
+        """Whether a problem fails in the same way in all of the dtypes."""
+        return all(_fails(self, replace(problem, dtype=d), self.subjects[d]) for d in self.dtypes)
+
+
+def _fails(trial: _Trial, problem: Problem, subject: Subject) -> bool:
+    case = subject.case(problem, trial.config)
+    if not trial.law.applies(case):
+        return False
+    found = trial.law.check(case)
+    return found.failed and found.symptom == trial.check.symptom
+
+
+def _clearest(left: Sequence[Failure], subjects: Mapping[str, Subject], agreement: Law) -> _Trial:
+    """Of the smallest failures that look like the first, one that fails in the most dtypes.
+
+    What fails in every dtype is no matter of precision, and explains the most.
+    """
+    first = left[0]
+    alike = [f for f in left if _looks(f.check) == _looks(first.check)][:CANDIDATES]
+    if first.check.symptom in ("timeout", "process died"):
+        alike = alike[:1]
+    best: _Trial | None = None
+    for failure in alike:
+        law, check = _witness(failure, subjects[failure.dtype], agreement)
+        subject = subjects[failure.dtype]
+        trial = _Trial(failure, law, check, failure.config, subjects, (failure.dtype,))
+        for config in subject.target.configs:
+            # The first configuration that fails is the plainest.
+            other = replace(trial, config=config)
+            if config == trial.config or _fails(other, failure.problem, subject):
+                trial = other
+                break
+        others = [
+            d
+            for d in (subjects if len(alike) > 1 else ())
+            if d != failure.dtype and _fails(trial, replace(failure.problem, dtype=d), subjects[d])
+        ]
+        # float32 shows most, if it is among them.
+        dtypes = sorted([failure.dtype, *others], key=lambda d: (d != "float32", d))
+        trial = replace(trial, dtypes=tuple(dtypes))
+        if best is None or len(trial.dtypes) > len(best.dtypes):
+            best = trial
+    assert best is not None
+    return best
 
 
 def _witness(failure: Failure, subject: Subject, agreement: Law) -> tuple[Law, Check]:

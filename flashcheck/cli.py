@@ -34,7 +34,9 @@ def main() -> None:
 @click.option("--device", metavar="cpu|cuda[:i]", help="where to run [default: cpu]")
 @click.option("--budget", metavar="smoke|pr|nightly|N|Ns", help="for each TARGET [default: pr]")
 @click.option("--seed", type=int, help="repeat a run [default: a fresh one, printed]")
-@click.option("--report", multiple=True, metavar="FORMAT=PATH", help="json, md or junit; repeatable")
+@click.option(
+    "--report", multiple=True, metavar="FORMAT=PATH", help="json, md or junit; repeatable"
+)
 @click.option("--examples", metavar="DIR", help="where failing inputs go [.flashcheck/examples]")
 @click.option("--timeout", type=float, help="seconds a call may take [60]")
 @click.option("--max-vacuous", type=float, help="share of checks that may prove nothing [0.1]")
@@ -42,7 +44,7 @@ def main() -> None:
 @click.option("-q", "--quiet", is_flag=True, help="failures and the verdict only")
 @click.option("--no-color", is_flag=True, help="plain text (NO_COLOR is respected too)")
 def gate(targets: tuple[str, ...], **flags: Any) -> None:
-    """Check kernels; the entry point for CI.
+    r"""Check kernels; the entry point for CI.
 
     TARGET is a registered name (numpy_online, torch_sdpa[math]), package.module:attribute or
     path/to/file.py:attribute: a callable with the signature of torch's

@@ -8,7 +8,7 @@ Reports are made from these alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from flashcheck.kernel import Target
@@ -18,6 +18,8 @@ from flashcheck.verdict import Check
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
+    """What was asked for: `dtypes` and `device` are None where the kernel decides."""
+
     targets: tuple[str, ...]
     dtypes: tuple[str, ...] | None
     device: str | None
@@ -48,6 +50,8 @@ class TargetFailed:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
+    """One property held or not on one problem."""
+
     target: str
     dtype: str
     problem: Problem
@@ -85,6 +89,8 @@ class TargetFinished:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
+    """The outcome; `partial` where the run was interrupted."""
+
     exit_code: int
     reason: str
     seconds: float

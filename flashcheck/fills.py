@@ -117,7 +117,7 @@ class Fill:
         if self.pattern == "step":
             return np.where(position >= at, self.level, self.base)
         if self.pattern == "stairs":
-            return self.base + self.level * (position // self.period)
+            return np.asarray(self.base + self.level * (position // self.period), np.float64)
         if self.pattern == "cycle":
             return np.where(position % self.period == 0, self.level, self.base)
         if self.pattern == "alternate":
@@ -144,7 +144,7 @@ class Fill:
                     1.0 - fmt.unit_roundoff,
                 ]
             )
-            return _sign(bits) * edge[_field(bits, 1) % len(edge)]
+            return np.asarray(_sign(bits) * edge[_field(bits, 1) % len(edge)], np.float64)
         normal = _normal(bits)
         if self.noise == "normal":
             return self.spread * normal
@@ -178,4 +178,4 @@ def _sign(bits: NDArray[np.uint64]) -> Array:
 def _normal(bits: NDArray[np.uint64]) -> Array:
     """Sum of four uniforms, centred, scaled to unit variance: 4 * 65536^2 / 12."""
     total = sum(_field(bits, i) for i in range(4)) - 2 * 65535
-    return np.asarray(total, np.float64) * (3.0**0.5 / 65536.0)
+    return np.asarray(total * (3.0**0.5 / 65536.0), np.float64)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,14 @@ class Format:
     def min_subnormal(self) -> float:
         return math.ldexp(1.0, self.min_exponent - self.precision + 1)
 
+    @property
+    def underflow(self) -> float:
+        """Absolute error of one rounding below the normal range: half the smallest subnormal.
+
+        For float64 that is no float64, and the smallest one stands for it.
+        """
+        return max(self.min_subnormal / 2, math.ldexp(1.0, -1074))
+
     def round(self, x: ArrayLike) -> Array:
         """Round float64 values to the nearest number of this format, ties to even.
 
@@ -56,12 +65,14 @@ class Format:
         with np.errstate(over="ignore", invalid="ignore"):
             rounded = np.ldexp(np.rint(np.ldexp(value, -ulp)), ulp)
         overflow = np.abs(rounded) > self.max_finite
-        return np.where(overflow, np.copysign(np.inf, rounded), rounded)
+        infinity = np.copysign(np.inf, rounded)
+        return np.asarray(np.where(overflow, infinity, rounded), np.float64)
 
     def ulp(self, x: ArrayLike) -> Array:
         """The spacing of the format's numbers at |x|: the unit in the last place."""
         _, exponent = np.frexp(np.asarray(x, np.float64))
-        return np.ldexp(1.0, np.maximum(exponent, self.min_exponent + 1) - self.precision)
+        ulp = np.maximum(exponent, self.min_exponent + 1) - self.precision
+        return np.asarray(np.ldexp(1.0, ulp), np.float64)
 
 
 FORMATS: dict[str, Format] = {

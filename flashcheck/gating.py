@@ -26,7 +26,7 @@ from flashcheck.events import (
     TargetStarted,
 )
 from flashcheck.examples import Example, save
-from flashcheck.explain import explain
+from flashcheck.explanation import explain
 from flashcheck.kernel import Kernel, Target, TargetError
 from flashcheck.law import Law, Subject, laws
 from flashcheck.oracle.selfcheck import numpy_exp_error
@@ -197,9 +197,7 @@ class _Run:
                 for dtype, space in probed.spaces.items()
             }
             self.emit(
-                TargetStarted(
-                    target, tuple(subjects), device, probed.untested, self.limits.checks
-                )
+                TargetStarted(target, tuple(subjects), device, probed.untested, self.limits.checks)
             )
             searches: list[Search] = []
             try:
@@ -233,7 +231,9 @@ class _Run:
             search = Search(
                 subject,
                 self.laws,
-                quota=None if checks is None else checks // len(subjects) + (i < checks % len(subjects)),
+                quota=None
+                if checks is None
+                else checks // len(subjects) + (i < checks % len(subjects)),
                 deadline=None if deadline is None else now + (deadline - now) / left,
                 checked=self._checked(target, dtype),
             )

@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flashcheck.formats import FORMATS, Array, Format
+from flashcheck.formats import FORMATS, Array, Bools, Format
 
 Layout = Literal[
     "contiguous", "transposed", "packed", "padded", "offset", "expanded_batch", "expanded_heads"
@@ -51,7 +50,7 @@ class Inputs:
     v: Array
     scale: float | None = None
     is_causal: bool = False
-    mask: NDArray[np.bool_] | Array | None = None
+    mask: Bools | Array | None = None
     mask_dtype: str = "bool"
     enable_gqa: bool = False
     layout: Layout = "contiguous"
@@ -75,10 +74,10 @@ class Inputs:
 
     @property
     def heads_per_kv(self) -> int:
-        return self.q.shape[1] // self.k.shape[1]
+        return int(self.q.shape[1] // self.k.shape[1])
 
     @cached_property
-    def visible(self) -> NDArray[np.bool_]:
+    def visible(self) -> Bools:
         """[B, Hq, Lq, Lk]: which key takes part in which row."""
         b, hq, _, lq, lk, _, _ = self.shape
         seen = np.ones((b, hq, lq, lk), bool)
@@ -108,6 +107,6 @@ class Inputs:
             given["enable_gqa"] = self.enable_gqa
         return given
 
-    def with_(self, **changes: object) -> Inputs:
+    def with_(self, **changes: Any) -> Inputs:
         """A copy with some fields replaced (its cached parts are computed afresh)."""
-        return replace(self, **changes)  # type: ignore[arg-type]
+        return replace(self, **changes)

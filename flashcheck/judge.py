@@ -6,12 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flashcheck.formats import Array
+from flashcheck.formats import Array, Bools
 from flashcheck.verdict import Check, Verdict, Worst
-
-Mask = NDArray[np.bool_]
 
 
 class Judge:
@@ -41,8 +38,8 @@ class Judge:
         *,
         radius: Array | float = 0.0,
         low: Array | float = 0.0,
-        judged: Mask | None = None,
-        vacuous: Mask | None = None,
+        judged: Bools | None = None,
+        vacuous: Bools | None = None,
     ) -> Array:
         """Judge got against expected (+ low) within bound, elementwise; returns the ratios."""
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
@@ -73,7 +70,7 @@ class Judge:
             self._fail(f"{output} {kind}", self._sentence(output, wrong, watched))
         return ratio
 
-    def finite(self, output: str, got: Array, judged: Mask) -> None:
+    def finite(self, output: str, got: Array, judged: Bools) -> None:
         """Judge that every judged element is finite."""
         wrong = judged & ~np.isfinite(got)
         self._count(got, judged, wrong, None)
@@ -126,7 +123,7 @@ class Judge:
         if not self._symptom:
             self._symptom, self._message, self._verdict = symptom, message, verdict
 
-    def _count(self, got: Array, watched: Mask, wrong: Mask, vacuous: Mask | None) -> None:
+    def _count(self, got: Array, watched: Bools, wrong: Bools, vacuous: Bools | None) -> None:
         counts = self._counts
         counts["wrong"] += int(wrong.sum())
         counts["nan"] += int((np.isnan(got) & watched).sum())
@@ -137,7 +134,7 @@ class Judge:
         else:
             counts["elements"] += int(watched.sum())
 
-    def _sentence(self, output: str, wrong: Mask, judged: Mask) -> str:
+    def _sentence(self, output: str, wrong: Bools, judged: Bools) -> str:
         w = self._worst
         share = f"{int(wrong.sum())} of {int(judged.sum())} elements of {output} are wrong"
         if w is None:

@@ -10,13 +10,13 @@ from typing import Any
 
 from hypothesis import assume
 
+from flashcheck.call import Reply
 from flashcheck.case import BadReply, Case, Runner
 from flashcheck.judge import Judge
 from flashcheck.kernel import Target
 from flashcheck.problem import Problem
 from flashcheck.strategies import Space, problems
 from flashcheck.verdict import Check, Verdict
-from flashcheck.call import Reply
 
 
 @dataclass(frozen=True, slots=True)

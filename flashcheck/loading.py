@@ -1,7 +1,8 @@
 """Loading: from a TARGET string to a kernel and what can be seen of it.
 
-A TARGET is a registered name (`numpy_online`, `torch_sdpa[math]`), `package.module:attribute`
-or `path/to/file.py:attribute`. Whatever is wrong with one is said in one line.
+A TARGET is a registered name (`numpy_online`, `torch_sdpa[math]`, or with an injected fault
+`numpy_online+acc_not_rescaled`), `package.module:attribute` or `path/to/file.py:attribute`.
+Whatever is wrong with one is said in one line.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from flashcheck import fault
 from flashcheck.kernel import OPTIONS, Kernel, Target, TargetError, absent
 
 KERNELS = "flashcheck.kernels"
@@ -58,7 +60,7 @@ WELL_KNOWN: dict[str, str] = {
 """Public functions whose signature cannot be read, and the registered kernel that calls them."""
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_VARIANT = re.compile(r"(?P<name>[^\[\]]+)\[(?P<variant>[^\[\]]*)\]")
+_VARIANT = re.compile(r"(?P<name>[^\[\]+]+)(\[(?P<variant>[^\[\]]*)\])?(\+(?P<fault>[a-z0-9_]+))?")
 _FORMS = "write a registered name, package.module:attribute or path/to/file.py:attribute"
 
 
@@ -126,6 +128,7 @@ def _registered(spec: str) -> object:
         raise TargetError(_without_attribute(spec))
     match = _VARIANT.fullmatch(spec)
     name, variant = (match["name"], match["variant"]) if match else (spec, None)
+    broken = match["fault"] if match else None
     names = registered()
     if name not in names:
         hint = _close(name, names)
@@ -134,6 +137,11 @@ def _registered(spec: str) -> object:
         known = f"registered: {', '.join(names)}" if names else "none is registered"
         raise TargetError(f"no kernel is called {name!r}{hint} ({known}); or {_FORMS}")
     module = _import(f"{KERNELS}.{name}", spec)
+    if broken is not None:
+        try:
+            module = fault.load(name, broken)
+        except fault.FaultError as error:
+            raise TargetError(f"cannot load {spec!r}: {error}") from None
     if variant is None:
         if not hasattr(module, "kernel"):
             raise TargetError(f"the registered kernel {name!r} defines no `kernel`")
@@ -261,7 +269,9 @@ def _as_kernel(obj: object, spec: str) -> Kernel:
         raise TargetError(f"{spec!r} is a class: name a function, or an instance of it")
     name = f"{getattr(obj, '__module__', '')}.{getattr(obj, '__qualname__', '')}"
     if name in WELL_KNOWN:
-        return replace(_registered(WELL_KNOWN[name]), name=name.rpartition(".")[2])
+        kernel = _registered(WELL_KNOWN[name])
+        assert isinstance(kernel, Kernel)
+        return replace(kernel, name=name.rpartition(".")[2])
     return Kernel(obj)
 
 

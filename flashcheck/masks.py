@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flashcheck.fills import Fill
-from flashcheck.formats import FORMATS, Array
+from flashcheck.formats import FORMATS, Array, Bools
 
-Visible = NDArray[np.bool_]
 Kind = Literal["bool", "additive"]
+BiasDtype = Literal["float32", "query"]
 Hides = Literal["nothing", "tail", "head", "row", "block", "future", "window", "random", "all"]
 
 HIDES: tuple[Hides, ...] = (
@@ -52,7 +51,7 @@ class Mask:
     kind: Kind = "bool"
     hides: Hides = "nothing"
     amount: int = 0
-    dtype: Literal["float32", "query"] = "float32"
+    dtype: BiasDtype = "float32"
     bias: Fill = Fill()
     rank: int = 4
     per_batch: bool = False
@@ -60,20 +59,20 @@ class Mask:
 
     def evaluate(
         self, batch: int, heads: int, len_q: int, len_k: int, query_dtype: str, seed: int
-    ) -> NDArray[np.bool_] | Array:
+    ) -> Bools | Array:
         """The mask in the shape in which it is passed: bool, or float64 with -inf."""
         b = batch if self.per_batch and self.rank == 4 else 1
         h = heads if self.per_head and self.rank >= 3 else 1
         rows = 1 if self.rank == 1 else len_q
         visible = self._visible(b, h, rows, len_k, seed)
-        mask: NDArray[np.bool_] | Array = visible
+        mask: Bools | Array = visible
         if self.kind == "additive":
             fmt = FORMATS[query_dtype if self.dtype == "query" else "float32"]
             bias = self.bias.evaluate((b, h, len_k, rows), fmt, seed + 1).swapaxes(2, 3)
             mask = np.where(visible, bias, -np.inf)
         return mask.reshape(mask.shape[4 - self.rank :])
 
-    def _visible(self, b: int, h: int, rows: int, len_k: int, seed: int) -> Visible:
+    def _visible(self, b: int, h: int, rows: int, len_k: int, seed: int) -> Bools:
         i = np.arange(rows).reshape(1, 1, -1, 1)
         j = np.arange(len_k).reshape(1, 1, 1, -1)
         # Batches and heads that differ do so by one more hidden key each.

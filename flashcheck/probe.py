@@ -17,7 +17,6 @@ from flashcheck.masks import Mask
 from flashcheck.problem import Problem
 from flashcheck.strategies import HEAD_DIMS, MASK_FORMS, WORK, Space
 
-
 USUAL = ("float32", "float16", "bfloat16")
 """What is gated when neither the user nor the kernel names dtypes."""
 
@@ -90,7 +89,9 @@ def probe(runner: Runner, target: Target, dtypes: tuple[str, ...] | None = None)
             spaces[dtype] = space
     untested = _untested(prober, spaces, refused)
     if dtypes is None and declared is None and "float64" not in spaces:
-        untested.append("float64: it was neither asked for (--dtype) nor declared (Kernel(dtypes=))")
+        untested.append(
+            "float64: it was neither asked for (--dtype) nor declared (Kernel(dtypes=))"
+        )
     return Probed(spaces, tuple(refused), tuple(untested), prober.lse)
 
 
@@ -131,7 +132,7 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
     forms: set[tuple[str, str, int]] = set()
     if "attn_mask" in options:
         for kind, mask_dtype, rank in sorted({f[:3] for f in MASK_FORMS}, reverse=True):
-            mask = Mask(kind=kind, dtype=mask_dtype, rank=rank, hides="tail", amount=3)  # type: ignore[arg-type]
+            mask = Mask(kind=kind, dtype=mask_dtype, rank=rank, hides="tail", amount=3)
             # Ranks 1 and 3 are a kernel's free choice, so that a refusal is no news.
             name = f"{dtype} {kind} {mask_dtype} mask of rank {rank}" if rank in (2, 4) else None
             if prober.takes(replace(base, mask=mask), name):

@@ -248,12 +248,13 @@ def _describe_fill(f: Fill, tensor: str) -> str:
         if f.at >= 0
         else ("the last " + place if f.at == -1 else f"{place} {f.at}")
     )
+    every = _count(f.period, place, place + "s")
     text = {
         "constant": f"{f.level:g} everywhere",
         "spike": f"{f.base:g} except {f.level:g} at {at}",
         "step": f"{f.base:g}, then {f.level:g} from {at} on",
-        "stairs": f"{f.base:g} plus {f.level:g} every {_count(f.period, place, place + 's')}",
-        "cycle": f"{f.base:g} except {f.level:g} every {_count(f.period, place, place + 's')} from 0",
+        "stairs": f"{f.base:g} plus {f.level:g} every {every}",
+        "cycle": f"{f.base:g} except {f.level:g} every {every} from 0",
         "alternate": f"{f.level:g} and {-f.level:g} in turn",
     }[f.pattern]
     if f.noise != "none":

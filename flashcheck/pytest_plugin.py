@@ -24,7 +24,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("flashcheck", "numerical correctness of attention kernels")
     group.addoption(
         "--flashcheck-kernel", action="append", metavar="TARGET",
-        help="kernel to check: a registered name, module:attribute or file.py:attribute; repeatable",
+        help="kernel to check: a registered name, module:attribute or file.py:attribute; "
+        "repeatable",
     )  # fmt: skip
     group.addoption(
         "--flashcheck-dtype", action="append", metavar="D[,D]", help="dtypes to check it in"

@@ -11,8 +11,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from flashcheck.fills import Fill
 from flashcheck.formats import FORMATS
@@ -43,10 +47,8 @@ def shrink(
     Only problems of `space` are tried.
     """
     shrinker = _Shrinker(problem, fails, space, max_runs, time.monotonic() + max_seconds)
-    try:
+    with suppress(_Spent):
         shrinker.run()
-    except _Spent:
-        pass
     return shrinker.best
 
 
@@ -67,11 +69,13 @@ class _Shrinker:
             self._first_of(_without_options)
             self._first_of(_fewer_heads)
             self._lengths()
+            self._first_of(self._same_scores)
             self._first_of(_simpler_fills)
             self._lengths()
             self._first_of(_simpler_periods)
             self._numbers()
             if self.best == before:
+                self._positive_zeros()
                 return
 
     def _accept(self, candidate: Problem) -> bool:
@@ -141,21 +145,32 @@ class _Shrinker:
         """The levels: zero or one where they do, else the smallest whole number that fails."""
         for name in ("q", "k", "v"):
             for parameter in ("level", "base", "spread"):
-                self._number(
-                    getattr(getattr(self.best, name), parameter),
-                    lambda x, n=name, q=parameter: _with(  # type: ignore[misc]
-                        self.best, n, replace(getattr(self.best, n), **{q: x})
-                    ),
-                )
-        if self.best.scale is not None:
-            self._number(self.best.scale, lambda x: replace(self.best, scale=x))
+                value = getattr(getattr(self.best, name), parameter)
+                self._number(value, partial(self._numbered, name, parameter))
+        scale = self.best.scale
+        if scale is not None and scale != 0:
+            # Zero and negative scales are features of their own: none is brought in.
+            self._number(
+                scale,
+                lambda x: replace(self.best, scale=x),
+                allowed=lambda x: x != 0 and (x > 0 or scale < 0),
+            )
 
-    def _number(self, value: float, build: Callable[[float], Problem]) -> None:
+    def _numbered(self, name: str, parameter: str, x: float) -> Problem:
+        return _with(self.best, name, replace(getattr(self.best, name), **{parameter: x}))
+
+    def _number(
+        self,
+        value: float,
+        build: Callable[[float], Problem],
+        allowed: Callable[[float], bool] = lambda x: True,
+    ) -> None:
         fmt = FORMATS[self.best.dtype]
 
         def better(x: float) -> bool:
             x = float(fmt.round(x))
-            return _number_cost(x) < _number_cost(value) and self._accept(build(x))
+            simpler = _number_cost(x) < _number_cost(value) and allowed(x)
+            return simpler and self._accept(build(x))
 
         if value == 0 or better(0.0):
             return
@@ -187,7 +202,56 @@ class _Shrinker:
                 fill: Fill = getattr(p, tensor)
                 if fill.at == last and fill.at > 0:
                     changes[tensor] = replace(fill, at=-1)
-        return replace(p, **changes)
+            if p.mask is not None and p.mask.hides in ("head", "tail") and p.mask.amount == last:
+                changes["mask"] = replace(p.mask, amount=size - 1)
+        return _follow(p, replace(p, **changes))
+
+    def _same_scores(self, p: Problem) -> Iterator[Problem]:
+        """The largest score that p has, from plain fills, without options, one channel."""
+        x = p.inputs()
+        k = np.repeat(x.k, x.heads_per_kv, axis=1)
+        with np.errstate(all="ignore"):
+            top = float(np.abs((x.q @ k.swapaxes(2, 3)) * x.exact_scale).max(initial=0.0))
+        if not math.isfinite(top):
+            return
+        dim = min(self.space.head_dims)
+        dim_v = p.dim_v if self.space.dim_v_differs or dim == p.dim else dim
+        small = replace(p, dim=dim, dim_v=dim_v)
+        if self.space.scale_none:
+            yield from self._plain_scores(p, replace(small, scale=None), top)
+            if p.is_causal or p.mask is not None:
+                off = replace(small, scale=None, is_causal=False, mask=None)
+                yield from self._plain_scores(p, off, top)
+        if p.scale is not None:
+            yield from self._plain_scores(p, small, top)
+
+    def _plain_scores(self, p: Problem, base: Problem, top: float) -> Iterator[Problem]:
+        one, last = Fill(level=1.0), Fill("spike", level=1.0, at=-1)
+        factor = 1 / math.sqrt(base.dim) if base.scale is None else abs(base.scale)
+        if not factor:
+            return
+        large = math.ceil(top / (factor * base.dim))
+        large = float(min(large, FORMATS[p.dtype].max_finite))
+        for size in dict.fromkeys((1.0, float(FORMATS[p.dtype].round(large)))):
+            if not 0 < size < 1e6:
+                continue
+            up, down = replace(last, level=size), replace(last, level=-size)
+            pairs = [(one, Fill(level=size)), (one, Fill(level=-size)), (one, up), (one, down)]
+            pairs += [(one, replace(up, at=0)), (up, one), (down, one), (replace(up, at=0), one)]
+            pairs += [(last, up), (last, down)]
+            for q, k in pairs:
+                candidate = replace(base, q=q, k=k)
+                if _scores_cost(candidate) < _scores_cost(p):
+                    yield candidate
+
+    def _positive_zeros(self) -> None:
+        """-0.0 equals 0.0, and so would never be tried: it reads worse."""
+        p = self.best
+        fills = {n: getattr(p, n) for n in ("q", "k", "v")}
+        plus = {n: replace(f, level=f.level + 0.0, base=f.base + 0.0) for n, f in fills.items()}
+        candidate = replace(p, **plus)  # type: ignore[arg-type]
+        if repr(candidate) != repr(p) and self.runs > 0 and self.fails(candidate):
+            self.best = candidate
 
 
 def _without_options(p: Problem) -> Iterator[Problem]:
@@ -204,23 +268,31 @@ def _without_options(p: Problem) -> Iterator[Problem]:
         if p.scale != 1.0:
             yield replace(p, scale=1.0)
     if p.mask is not None:
-        yield from (replace(p, mask=mask) for mask in _simpler_masks(p.mask))
+        yield from (replace(p, mask=mask) for mask in _simpler_masks(p.mask, p.len_k))
 
 
-def _simpler_masks(m: Mask) -> Iterator[Mask]:
+def _simpler_masks(m: Mask, keys: int) -> Iterator[Mask]:
+    if m.hides != "nothing":
+        yield replace(m, hides="nothing", amount=0)
     if m.per_batch or m.per_head:
         yield replace(m, per_batch=False, per_head=False)
     if m.kind == "additive":
         yield replace(m, kind="bool", bias=Fill(), dtype="float32")
         if m.bias != Fill():
             yield replace(m, bias=Fill())
-            yield replace(m, bias=Fill(level=1.0))
+            if m.bias.noise != "none":
+                yield replace(m, bias=Fill(level=1.0))
+                yield replace(m, bias=Fill("spike", level=1.0, at=-1))
         if m.dtype != "float32":
             yield replace(m, dtype="float32")
     if m.rank not in (2, 4):
         yield replace(m, rank=4)
     if m.hides not in ("tail", "nothing"):
         yield replace(m, hides="tail", amount=1)
+        # One key alone is seen: the last or the first.
+        if m.hides != "head" and keys:
+            yield replace(m, hides="head", amount=keys - 1)
+            yield replace(m, hides="tail", amount=keys - 1)
     if m.amount > 0:
         yield replace(m, amount=0)
         yield replace(m, amount=1)
@@ -232,41 +304,65 @@ def _fewer_heads(p: Problem) -> Iterator[Problem]:
     if p.batch > 1:
         yield replace(p, batch=1)
         if p.batch > 2:
-            yield replace(p, batch=2)
+            yield _follow(p, replace(p, batch=2))
     group = p.heads // p.kv_heads
     for kv in (1, 2):
         if p.kv_heads > kv:
-            yield replace(p, heads=kv * group, kv_heads=kv)
+            yield _follow(p, replace(p, heads=kv * group, kv_heads=kv))
     if group > 2:
-        yield replace(p, heads=2 * p.kv_heads)
+        yield _follow(p, replace(p, heads=2 * p.kv_heads))
+
+
+def _corner(p: Problem, name: str) -> tuple[int, int, int, int]:
+    """The last batch, head and channel of a tensor, at its last position."""
+    heads = p.heads if name == "q" else p.kv_heads
+    return p.batch - 1, heads - 1, -1, (p.dim_v if name == "v" else p.dim) - 1
+
+
+def _follow(p: Problem, smaller: Problem) -> Problem:
+    """A planted element at the corner of a tensor of p stays at the corner."""
+    for name in ("q", "k", "v"):
+        fill: Fill = getattr(smaller, name)
+        if any(index == _corner(p, name) for index, _ in fill.plants):
+            moved = tuple(
+                (_corner(smaller, name) if index == _corner(p, name) else index, value)
+                for index, value in fill.plants
+            )
+            smaller = _with(smaller, name, replace(fill, plants=moved))
+    return smaller
 
 
 def _simpler_fills(p: Problem) -> Iterator[Problem]:
     """Simpler fills of q and k together, then of each tensor alone, simplest first."""
-    one = Fill(level=1.0)
-    plain = [Fill(), one]
-    level = abs(p.q.level * p.k.level) or abs(p.q.level) or abs(p.k.level) or 1.0
-    for size in dict.fromkeys((1.0, float(math.ceil(level)))):
-        for k in (Fill(level=size), Fill(level=-size), Fill("spike", level=size, at=-1),
-                  Fill("spike", level=size), Fill("spike", level=-size, at=-1)):  # fmt: skip
-            if _fill_cost(one) + _fill_cost(k) < _fill_cost(p.q) + _fill_cost(p.k):
-                yield replace(p, q=one, k=k)
+    plain = [Fill(), Fill(level=1.0)]
+    last, first = Fill("spike", level=1.0, at=-1), Fill("spike", level=1.0, at=0)
+    yield from _better_pair(p, Fill(), Fill())
     for name in ("q", "k"):
         fill: Fill = getattr(p, name)
-        flat = [Fill(level=fill.level), Fill(level=fill.base)]
+        flat = [Fill(level=fill.level), Fill(level=fill.base), _planted(p, name)]
+        flat += [last, Fill(noise=fill.noise, spread=fill.spread)]
         yield from _better(p, name, fill, [*plain, *flat, replace(fill, noise="none", spread=0.0)])
-    values = [*plain, Fill("spike", level=1.0, at=-1), Fill("spike", level=1.0, at=0)]
+    values = [*plain, last, first, _planted(p, "v"), Fill(noise=p.v.noise, spread=p.v.spread)]
     values += [replace(p.v, noise="none", spread=0.0), Fill("step", level=1.0, at=p.v.at)]
     values += [Fill("stairs", level=1.0), Fill("alternate", level=1.0)]
     yield from _better(p, "v", p.v, values)
     for name in ("q", "k", "v"):
         fill = getattr(p, name)
-        if fill.plants:
+        if fill.plants and fill != _planted(p, name):
             yield _with(p, name, replace(fill, plants=()))
         if fill.noise not in ("none", "normal"):
             yield _with(p, name, replace(fill, noise="normal", spread=1.0))
-    if p.seed:
-        yield replace(p, seed=0)
+    yield from (replace(p, seed=seed) for seed in (0, 1, 2) if p.seed > seed)
+
+
+def _planted(p: Problem, name: str) -> Fill:
+    """0 but for one element: tells batches, heads and channels apart."""
+    return Fill(plants=((_corner(p, name), 1.0),))
+
+
+def _better_pair(p: Problem, q: Fill, k: Fill) -> Iterator[Problem]:
+    if _fill_cost(q) + _fill_cost(k) < _fill_cost(p.q) + _fill_cost(p.k):
+        yield replace(p, q=q, k=k)
 
 
 def _better(p: Problem, name: str, fill: Fill, options: list[Fill]) -> Iterator[Problem]:
@@ -282,11 +378,16 @@ _PATTERN_COST = {"constant": 0, "spike": 1, "step": 2, "alternate": 3, "cycle": 
 def _fill_cost(f: Fill) -> float:
     """How much there is to say about a fill; its numbers count last."""
     noise = 0 if f.noise == "none" else 100 if f.noise == "normal" else 200
-    pattern = 10 * (_PATTERN_COST[f.pattern] + (f.base != 0) + bool(f.plants))
+    pattern = 10 * (_PATTERN_COST[f.pattern] + (f.base != 0) + 1.5 * bool(f.plants))
     kind, size, negative = _number_cost(f.level)
     number = kind + min(size, 1e6) / 1e7 + (1e-8 if negative else 0)
     place = 0 if f.pattern not in ("spike", "step") else 0.5 * (f.at != -1)
     return noise + pattern + number + place
+
+
+def _scores_cost(p: Problem) -> float:
+    options = (p.mask is not None) + p.is_causal + (p.scale is not None)
+    return _fill_cost(p.q) + _fill_cost(p.k) + 50 * options + p.dim
 
 
 def _simpler_periods(p: Problem) -> Iterator[Problem]:

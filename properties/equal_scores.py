@@ -24,7 +24,7 @@ def equal_scores(case: Case, judge: Judge) -> None:
     mean, size = weights @ exact.v, weights @ np.abs(exact.v)
     rows = exact.seen
     # The mean is summed in float64.
-    radius = (x.k.shape[2] + 2) * 2.0**-53 * size
+    radius = (x.k.shape[2] + 2) * (2.0**-53 * size + 2.0**-1074)
     judge.within("out", case.out(equal), mean, bound.out, radius=radius, judged=rows[..., None])
     lse = case.lse(equal)
     if lse is not None:

@@ -28,9 +28,10 @@ def key_doubling(case: Case, judge: Judge) -> None:
     lse = case.lse(), case.lse(twice)
     if lse[0] is not None and lse[1] is not None:
         expected = lse[0] + np.log(2.0)
+        size = np.abs(np.where(np.isfinite(expected), expected, 0.0))
         judge.within(
             "lse", lse[1], expected, first.lse + second.lse,
-            radius=2.0**-50 * (np.abs(np.where(np.isfinite(expected), expected, 0.0)) + 1), judged=rows,
+            radius=2.0**-50 * (size + 1), judged=rows,
         )  # fmt: skip
 
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flashcheck.case import Case
+from flashcheck.inputs import Inputs
 from flashcheck.judge import Judge
 from flashcheck.law import Subject, law
-from flashcheck.inputs import Inputs
 
 
 def neutral(case: Case) -> list[Inputs]:

@@ -7,15 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flashcheck.case import Case
+from flashcheck.formats import Bools
 from flashcheck.judge import Judge
 from flashcheck.law import Subject, law
 
 
-def dead(case: Case) -> np.ndarray:
+def dead(case: Case) -> Bools:
     """[B, Hkv, Lk]: keys hidden from every query of every head that reads them."""
     x = case.inputs
     b, _, hkv, lq, lk, _, _ = x.shape
-    seen = x.visible.reshape(b, hkv, x.heads_per_kv * lq, lk).any(2)
+    rows = x.visible.reshape(b, hkv, x.heads_per_kv * lq, lk)
+    seen = np.asarray(rows.any(2), bool)
     if x.layout == "expanded_batch":
         seen = np.broadcast_to(seen.any(0, keepdims=True), seen.shape)
     if x.layout == "expanded_heads":
@@ -33,7 +35,8 @@ def poison_masked(case: Case, judge: Judge) -> None:
     size = min(2.0**16, x.format.max_finite)
     sign = np.where(np.arange(x.k.shape[2]) % 2 == 0, size, -size)[:, None]
     poisoned = x.with_(k=np.where(hidden, sign, x.k), v=np.where(hidden, -sign, x.v))
-    inside = np.isfinite(case.exact_bound(poisoned).lse) & case.judged_rows()
+    inside = np.isfinite(case.exact_bound().lse) & np.isfinite(case.exact_bound(poisoned).lse)
+    inside &= case.judged_rows()
     first, second = case.run(), case.run(poisoned)
     said = "hidden keys and values were changed to +-65536 or the largest finite number"
     judge.identical(

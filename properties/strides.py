@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flashcheck.case import Case
+from flashcheck.inputs import Layout
 from flashcheck.judge import Judge
 from flashcheck.law import Subject, law
-from flashcheck.inputs import Layout
 
 
 @law("the same values at other strides and offsets give the same result")

@@ -10,14 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flashcheck.formats import Array
+from flashcheck.formats import Array, Bools
 from flashcheck.inputs import Inputs
 from flashcheck.oracle import definition, double_double, float64
 from flashcheck.oracle.value import Value as Value
-
-Mask = NDArray[np.bool_]
 
 SHARE = 0.01
 """Largest share of the bound that the oracle's own uncertainty may take."""
@@ -64,7 +61,7 @@ def evaluate(
     )
 
 
-def _coarse(got: Array | None, exact: Array, low: Array, radius: Array, bound: Array) -> Mask:
+def _coarse(got: Array | None, exact: Array, low: Array, radius: Array, bound: Array) -> Bools:
     """Where the radius is too large for the bound and a kernel's result is not decided by it."""
     coarse = (radius > SHARE * bound) & np.isfinite(bound)
     if got is not None:

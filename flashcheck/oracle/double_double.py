@@ -83,7 +83,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from flashcheck.formats import Array
+from flashcheck.formats import Array, Bools
 from flashcheck.inputs import Inputs
 from flashcheck.oracle.value import Value
 
@@ -248,7 +248,7 @@ def exp_parts(x: Pair) -> tuple[Pair, NDArray[np.int32]]:
     return dd_add(power, dd_mul(power, w)), k
 
 
-def dd_log(x: Pair) -> tuple[Array, Array, NDArray[np.bool_]]:
+def dd_log(x: Pair) -> tuple[Array, Array, Bools]:
     """log(x) within 14 U + U |log x|, for x in [1/2, e^700], and where that is certain."""
     y0 = np.log(x[0])
     t = dd_mul(x, dd_exp((-y0, np.zeros_like(y0))))
@@ -308,7 +308,7 @@ def _rows(
     k: Array,
     v: Array,
     scale: tuple[float, float],
-    visible: NDArray[np.bool_],
+    visible: Bools,
     bias: Array | None,
 ) -> tuple[tuple[Array, Array, Array], tuple[Array, Array, Array]]:
     """(out, low, radius) and (lse, low, radius) of rows that share keys group by group.
@@ -372,7 +372,7 @@ def _rows(
     return (*out, out_radius), (*lse, lse_radius)
 
 
-def _tame(x: Array, limit: float) -> tuple[Array, NDArray[np.bool_]]:
+def _tame(x: Array, limit: float) -> tuple[Array, Bools]:
     """x with 0 where it leaves the domain, and which rows (last axis) do."""
     inside = np.asarray(np.abs(x) <= limit)
     tame: Array = x if inside.all() else np.where(inside, x, 0.0)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flashcheck.formats import Array
+from flashcheck.formats import Array, Bools
 from flashcheck.inputs import Inputs
 
 U64 = 2.0**-53
@@ -48,7 +48,7 @@ class Attention:
     m: Array
     l: Array
     lse: Array
-    seen: Array
+    seen: Bools
     out: Array
     v: Array
     abs_out: Array
@@ -78,7 +78,7 @@ def attention(x: Inputs) -> Attention:
             delta = delta + 2 * U64 * np.abs(x.bias)
             s = s + x.bias
         s = np.where(seen_key, s, 0.0)
-        seen = seen_key.any(-1) if n else np.zeros(s.shape[:3], bool)
+        seen: Bools = np.asarray(seen_key.any(-1), bool)
         m = np.where(seen_key, s, -np.inf).max(-1, initial=-np.inf)
         m = np.where(seen, m, 0.0)
         gap = np.where(seen_key, m[..., None] - s, np.inf)

@@ -13,6 +13,7 @@ WRITERS: dict[str, Callable[[RunSummary, Path], None]] = {
     "json": json_report.write,
     "md": markdown.write,
     "junit": junit.write,
+    "dir": markdown.write_per_dtype,
 }
 
 

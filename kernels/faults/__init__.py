@@ -1,0 +1,1 @@
+"""Faults: realistic bugs, one a file, each an edit of clean kernels' source."""

@@ -28,7 +28,9 @@ def _attention(query, key, value, is_causal=False, scale=None, mistake=None):
         k_block, v_block = k[:, :, start : start + BLOCK_N], v[:, :, start : start + BLOCK_N]
         if mistake == "tail_padded":
             missing = BLOCK_N - k_block.shape[2]
-            k_block, v_block = (torch.nn.functional.pad(t, (0, 0, 0, missing)) for t in (k_block, v_block))
+            k_block, v_block = (
+                torch.nn.functional.pad(t, (0, 0, 0, missing)) for t in (k_block, v_block)
+            )
         scores = q @ k_block.mT * sm_scale
         if is_causal:
             i = torch.arange(rows)[:, None]
@@ -41,7 +43,11 @@ def _attention(query, key, value, is_causal=False, scale=None, mistake=None):
         else:
             m_new = torch.maximum(m_i, scores.amax(-1, keepdim=True)).to(stats).float()
             shift = m_new
-        alpha = torch.ones_like(l_i) if mistake == "no_max" else torch.exp(m_i - m_new).to(stats).float()
+        alpha = (
+            torch.ones_like(l_i)
+            if mistake == "no_max"
+            else torch.exp(m_i - m_new).to(stats).float()
+        )
         p = torch.exp(scores - shift).to(stats).float()
         l_i = (l_i * alpha + p.sum(-1, keepdim=True)).to(stats).float()
         if mistake != "acc_not_rescaled":

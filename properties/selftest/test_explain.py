@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from flashcheck.contrast import MAX_LINES, contrast
-from flashcheck.explain import Explanation, explain
+from flashcheck.explanation import Explanation, explain
+from flashcheck.explanation.contrast import MAX_LINES, contrast
+from flashcheck.explanation.weights import effective_weights
 from flashcheck.fills import Fill
 from flashcheck.formats import FORMATS
 from flashcheck.kernel import Contract, Kernel
@@ -20,13 +21,12 @@ from flashcheck.law import Law, Subject, laws
 from flashcheck.masks import Mask
 from flashcheck.problem import Problem
 from flashcheck.strategies import Space
-from flashcheck.weights import effective_weights
 from flashcheck.worker import InProcess
 
 LAWS = {law.name: law for law in laws()}
 TF32 = FORMATS["tf32"]
 NORMAL = Fill(noise="normal", spread=1.0)
-NOISE = {"q": NORMAL, "k": NORMAL, "v": NORMAL}
+NOISE: dict[str, Any] = {"q": NORMAL, "k": NORMAL, "v": NORMAL}
 
 
 def flash(
@@ -101,7 +101,7 @@ def flash(
         acc = acc * (1 if fault == "not rescaled" else alpha) + values
         m = m_new
     if fault == "averaged" and parts:
-        acc = sum(x / n for _, n, x in parts) / len(parts)  # type: ignore[assignment]
+        acc = torch.stack([x / n for _, n, x in parts]).mean(0)
         l = torch.ones_like(l)
     if fault == "merged" and parts:
         acc = torch.stack([x for _, _, x in parts]).sum(0)
@@ -224,10 +224,11 @@ def cases() -> Iterator[tuple[str, Problem, str]]:
         "not itself", replace(causal, len_k=1, v=one),
         "Query i does not see its own key i under the causal mask",
     )  # fmt: skip
+    yield "sees next", replace(causal, v=one), r"The causal mask lets query i see key i \+ 1"
     yield "causal ignored", replace(causal, len_k=5), "is_causal is ignored"
     yield "bottom right", replace(causal, len_k=3), "aligned bottom-right instead of top-left"
     yield "bottom right", causal, "aligned bottom-right instead of top-left"
-    grouped = Problem(heads=4, kv_heads=2, len_k=3, dim=8, dim_v=8, **NOISE)  # type: ignore[arg-type]
+    grouped = Problem(heads=4, kv_heads=2, len_k=3, dim=8, dim_v=8, **NOISE)
     yield "gqa", grouped, r"Query head \d reads key head \d instead of \d \(h modulo the 2 key"
     yield (
         "gqa values", replace(grouped, heads=2),
@@ -251,7 +252,7 @@ def cases() -> Iterator[tuple[str, Problem, str]]:
         "padding", replace(ONE, len_k=11, v=one),
         r"sum to 0.688 .* as if 5 more keys with score 0 joined the normalizer \(16 keys in all",
     )  # fmt: skip
-    rows = Problem(len_q=4, len_k=6, dim=8, dim_v=8, **NOISE)  # type: ignore[arg-type]
+    rows = Problem(len_q=4, len_k=6, dim=8, dim_v=8, **NOISE)
     yield "other row", rows, r"Query \d has the weights of query 0"
     half = Problem(dtype="float16", dim=1, dim_v=1, scale=1.0, len_k=4, v=Fill("stairs", level=1.0))
     near = Fill(level=6.0, noise="normal", spread=0.05)
@@ -303,7 +304,7 @@ def test_hidden_keys_are_measured_too() -> None:
     assert weights == pytest.approx([1 / 3, 1 / 3, 0, 1 / 3])
 
 
-ROWS = Problem(len_q=4, len_k=6, dim=8, dim_v=8, **NOISE)  # type: ignore[arg-type]
+ROWS = Problem(len_q=4, len_k=6, dim=8, dim_v=8, **NOISE)
 
 
 @pytest.mark.parametrize(

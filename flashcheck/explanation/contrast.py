@@ -9,9 +9,9 @@ from typing import Any
 
 from flashcheck.call import Call, Reply
 from flashcheck.case import Runner
+from flashcheck.explanation.phrases import join
 from flashcheck.fills import Fill
 from flashcheck.law import Law, Subject
-from flashcheck.phrases import join
 from flashcheck.problem import Problem
 from flashcheck.verdict import Check, Verdict
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from flashcheck import rows
+from flashcheck.explanation import rows
+from flashcheck.explanation.phrases import short
+from flashcheck.explanation.weights import Result
 from flashcheck.formats import Array
-from flashcheck.phrases import short
-from flashcheck.weights import Result
 
 
 def sentence(r: Result) -> str | None:

@@ -11,18 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flashcheck import oracle
 from flashcheck.bounds import Bound
 from flashcheck.call import Call, Reply
 from flashcheck.case import BadReply, Case, Runner
-from flashcheck.formats import Array
+from flashcheck.formats import Array, Bools
 from flashcheck.inputs import Inputs
 from flashcheck.oracle import Value
 from flashcheck.oracle.float64 import Attention
 
-Bools = NDArray[np.bool_]
 Row = tuple[int, int, int]
 
 MAX_KEYS = 128
@@ -68,7 +66,7 @@ class Result:
     @property
     def seen(self) -> Bools:
         """[B, Hq, Lq]: rows that see a key."""
-        return np.asarray(self.at.seen, bool)
+        return self.at.seen
 
     @property
     def wrong_rows(self) -> Bools:

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flashcheck import phrases
 from flashcheck.case import BadReply, Case
-from flashcheck.formats import FORMATS, Array
+from flashcheck.explanation import phrases
+from flashcheck.explanation.weights import Result, Row, compare
+from flashcheck.formats import FORMATS, Array, Bools
 from flashcheck.inputs import Inputs
-from flashcheck.weights import Bools, Result, Row, compare
 
 OVERFLOW = {"float32": 88.72, "float16": 11.09, "float64": 709.78}
 """exp of more than this overflows the format."""

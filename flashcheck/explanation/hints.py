@@ -14,9 +14,9 @@ from typing import Literal
 
 import numpy as np
 
-from flashcheck import rows
 from flashcheck.call import Call, Reply
 from flashcheck.case import BadReply, Case, Runner
+from flashcheck.explanation import rows
 from flashcheck.kernel import Contract, Kernel
 from flashcheck.law import Law
 from flashcheck.problem import Problem

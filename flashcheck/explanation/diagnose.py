@@ -11,15 +11,11 @@ import math
 
 import numpy as np
 
-from flashcheck import logsums, patterns, phrases, rows
 from flashcheck.case import Case
-from flashcheck.inputs import Inputs
-from flashcheck.law import Law
-from flashcheck.phrases import keys, row_name, short
-from flashcheck.verdict import Check, Verdict
-from flashcheck.weights import (
+from flashcheck.explanation import logsums, patterns, phrases, rows
+from flashcheck.explanation.phrases import keys, row_name, short
+from flashcheck.explanation.weights import (
     MAX_KEYS,
-    Bools,
     Recorder,
     Result,
     Row,
@@ -28,6 +24,10 @@ from flashcheck.weights import (
     resized,
     taken_in,
 )
+from flashcheck.formats import Bools
+from flashcheck.inputs import Inputs
+from flashcheck.law import Law
+from flashcheck.verdict import Check, Verdict
 
 ROUNDING = 1e-2
 """A relative error up to this may be that of a rounding."""
@@ -92,7 +92,12 @@ def _measured(case: Case, law: Law) -> str | None:
 def wrong_result(case: Case, r: Result) -> str | None:
     """What is wrong with one result; None where no pattern fits."""
     if not r.wrong.any():
-        return logsums.sentence(r) or _coarse_lse(r)
+        return (
+            _wrong_mask(case, r)
+            or logsums.sentence(r)
+            or _weights_behind_lse(case, r)
+            or _coarse_lse(r)
+        )
     return (
         _wrong_mask(case, r)
         or rows.sentence(case, r)
@@ -123,6 +128,16 @@ def _wrong_weights(case: Case, r: Result) -> str | None:
     return patterns.wrong_values(r, row) or (
         f"The weights of {name} are right, the values it takes are not"
     )
+
+
+def _weights_behind_lse(case: Case, r: Result) -> str | None:
+    """What is wrong with the weights of the row with the worst lse, if they are wrong too."""
+    b, h, i = np.unravel_index(int(r.ratio_lse.argmax()), r.ratio_lse.shape)
+    row = (int(b), int(h), int(i))
+    measured = measure(case, r.x)
+    if measured is None or not measured.usable(row):
+        return None
+    return patterns.sentence(r, measured, row)
 
 
 def _at_more_keys(case: Case, r: Result) -> str | None:
@@ -256,9 +271,9 @@ def _coarse_lse(r: Result) -> str | None:
     if not 0 < error <= ROUNDING:
         return None
     return (
-        f"lse is off by {short(error)}, {phrases.times(float(r.ratio_lse.max()))}: the normalizer "
-        f"is too coarse (about {phrases.power(error)} relative; one rounding is 2^-24 in float32, "
-        "2^-11 in float16, 2^-8 in bfloat16)"
+        f"lse is off by {short(error)}, {phrases.times(float(r.ratio_lse.max()))}: an "
+        f"intermediate is too coarse (about {phrases.power(error)}; one rounding is "
+        "2^-24 in float32, 2^-11 in float16, 2^-8 in bfloat16)"
     )
 
 

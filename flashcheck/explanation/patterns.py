@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from flashcheck import phrases
-from flashcheck.formats import FORMATS, Array
-from flashcheck.phrases import keys, row_name, short
-from flashcheck.weights import Bools, Result, Row, Weights
+from flashcheck.explanation import phrases
+from flashcheck.explanation.phrases import keys, row_name, short
+from flashcheck.explanation.weights import Result, Row, Weights
+from flashcheck.formats import FORMATS, Array, Bools
 
 NO_KEY = "Output takes in no key"
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from flashcheck.case import Case
-from flashcheck.contrast import contrast
-from flashcheck.diagnose import diagnose
-from flashcheck.hints import hints
+from flashcheck.explanation.contrast import contrast
+from flashcheck.explanation.diagnose import diagnose
+from flashcheck.explanation.hints import hints
+from flashcheck.explanation.phrases import element, short, times
 from flashcheck.law import Law, Subject
-from flashcheck.phrases import element, short, times
 from flashcheck.problem import Problem, describe
 from flashcheck.verdict import Check
 
