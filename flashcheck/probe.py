@@ -74,7 +74,7 @@ def probe(runner: Runner, target: Target, dtypes: tuple[str, ...] | None = None)
     spaces: dict[str, Space] = {}
     refused: list[tuple[str, str]] = []
     wanted = dtypes or (USUAL if declared is None else tuple(d for d in DTYPES if d in declared))
-    for dtype in (*wanted, "float64"):
+    for dtype in dict.fromkeys((*wanted, "float64")):
         # A kernel that takes float64 often computes in float32 all the same, which breaks the
         # contract; so float64 is gated where it is asked for, declared, or all there is.
         if dtype not in wanted and (dtypes or declared is not None or spaces):

@@ -89,7 +89,8 @@ class Problem:
 
     def inputs(self) -> Inputs:
         """The concrete tensors. The last few are cached; do not write to them."""
-        return _inputs(self)
+        # 0.0 and -0.0 compare equal and are different inputs: equality is no key.
+        return _inputs(self, repr(self))
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, without the fields that have their default."""
@@ -122,7 +123,7 @@ def dumps(problem: Problem) -> str:
 
 
 @lru_cache(maxsize=8)
-def _inputs(p: Problem) -> Inputs:
+def _inputs(p: Problem, _: str) -> Inputs:
     fmt = FORMATS[p.dtype]
     repeat = {
         "same_batch": p.layout == "expanded_batch",

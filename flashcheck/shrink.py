@@ -207,34 +207,28 @@ class _Shrinker:
         return _follow(p, replace(p, **changes))
 
     def _same_scores(self, p: Problem) -> Iterator[Problem]:
-        """The largest score that p has, from plain fills, without options, one channel."""
+        """The range of p's scores from plain fills, in one channel, without options."""
         x = p.inputs()
         k = np.repeat(x.k, x.heads_per_kv, axis=1)
         with np.errstate(all="ignore"):
-            top = float(np.abs((x.q @ k.swapaxes(2, 3)) * x.exact_scale).max(initial=0.0))
+            scores = (x.q @ k.swapaxes(2, 3)) * x.exact_scale
+            top = float(scores.max(initial=0.0) - scores.min(initial=0.0))
         if not math.isfinite(top):
             return
         dim = min(self.space.head_dims)
         dim_v = p.dim_v if self.space.dim_v_differs or dim == p.dim else dim
         small = replace(p, dim=dim, dim_v=dim_v)
-        if self.space.scale_none:
-            yield from self._plain_scores(p, replace(small, scale=None), top)
-            if p.is_causal or p.mask is not None:
-                off = replace(small, scale=None, is_causal=False, mask=None)
-                yield from self._plain_scores(p, off, top)
-        if p.scale is not None:
-            yield from self._plain_scores(p, small, top)
+        bases = [replace(small, scale=None), replace(small, scale=None, is_causal=False, mask=None)]
+        for base in dict.fromkeys([*(bases if self.space.scale_none else ()), small]):
+            yield from self._plain_scores(p, base, top)
 
     def _plain_scores(self, p: Problem, base: Problem, top: float) -> Iterator[Problem]:
         one, last = Fill(level=1.0), Fill("spike", level=1.0, at=-1)
         factor = 1 / math.sqrt(base.dim) if base.scale is None else abs(base.scale)
         if not factor:
             return
-        large = math.ceil(top / (factor * base.dim))
-        large = float(min(large, FORMATS[p.dtype].max_finite))
-        for size in dict.fromkeys((1.0, float(FORMATS[p.dtype].round(large)))):
-            if not 0 < size < 1e6:
-                continue
+        large = float(FORMATS[p.dtype].round(math.ceil(min(top / (factor * base.dim), 1024.0))))
+        for size in dict.fromkeys((1.0, large or 1.0)):
             up, down = replace(last, level=size), replace(last, level=-size)
             pairs = [(one, Fill(level=size)), (one, Fill(level=-size)), (one, up), (one, down)]
             pairs += [(one, replace(up, at=0)), (up, one), (down, one), (replace(up, at=0), one)]
@@ -249,7 +243,7 @@ class _Shrinker:
         p = self.best
         fills = {n: getattr(p, n) for n in ("q", "k", "v")}
         plus = {n: replace(f, level=f.level + 0.0, base=f.base + 0.0) for n, f in fills.items()}
-        candidate = replace(p, **plus)  # type: ignore[arg-type]
+        candidate = replace(p, **plus)
         if repr(candidate) != repr(p) and self.runs > 0 and self.fails(candidate):
             self.best = candidate
 
@@ -336,7 +330,10 @@ def _simpler_fills(p: Problem) -> Iterator[Problem]:
     """Simpler fills of q and k together, then of each tensor alone, simplest first."""
     plain = [Fill(), Fill(level=1.0)]
     last, first = Fill("spike", level=1.0, at=-1), Fill("spike", level=1.0, at=0)
-    yield from _better_pair(p, Fill(), Fill())
+    for v in (p.v, last, _planted(p, "v")):
+        fills = {"q": Fill(), "k": Fill(), "v": v}
+        if sum(map(_fill_cost, fills.values())) < sum(map(_fill_cost, (p.q, p.k, p.v))):
+            yield replace(p, **fills)
     for name in ("q", "k"):
         fill: Fill = getattr(p, name)
         flat = [Fill(level=fill.level), Fill(level=fill.base), _planted(p, name)]
@@ -358,11 +355,6 @@ def _simpler_fills(p: Problem) -> Iterator[Problem]:
 def _planted(p: Problem, name: str) -> Fill:
     """0 but for one element: tells batches, heads and channels apart."""
     return Fill(plants=((_corner(p, name), 1.0),))
-
-
-def _better_pair(p: Problem, q: Fill, k: Fill) -> Iterator[Problem]:
-    if _fill_cost(q) + _fill_cost(k) < _fill_cost(p.q) + _fill_cost(p.k):
-        yield replace(p, q=q, k=k)
 
 
 def _better(p: Problem, name: str, fill: Fill, options: list[Fill]) -> Iterator[Problem]:

@@ -221,18 +221,24 @@ class Terminal:
         self.console.print(Text(text), no_wrap=True, overflow="ignore", crop=False)
 
 
+NAME_WIDTH = 32
+
+
 def table(summary: RunSummary) -> Table:
     """One row per kernel and dtype, at most 100 columns."""
     results = [(t, r) for t in summary.targets for r in t.results.values()]
     extra = [name for name in ("outside", "refused") if any(getattr(r, name) for _, r in results)]
     found = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
-    found.add_column("kernel", overflow="ellipsis", no_wrap=True)
+    # A long name gives way: the numbers must not.
+    longest = max((len(t.name) for t, _ in results), default=0)
+    room = NAME_WIDTH - 10 * len(extra)
+    found.add_column("kernel", no_wrap=True, overflow="ellipsis", max_width=min(longest, room))
     found.add_column("dtype", no_wrap=True)
     for name in ("checks", "pass", "fail", "vacuous", *extra, "worst ratio", "headroom"):
         found.add_column(name, justify="right", no_wrap=True)
     flags = [_flag(r) for _, r in results]
     if any(flags):
-        found.add_column("", no_wrap=True)
+        found.add_column("", overflow="fold")
     for (target, r), flag in zip(results, flags, strict=True):
         found.add_row(
             Text(target.name),

@@ -90,8 +90,9 @@ def test_module_and_well_known() -> None:
     assert target.name == "scaled_dot_product_attention"
     assert target.options == ("scale", "is_causal", "attn_mask", "enable_gqa")
     assert not target.hidden
-    assert target.file is None
-    assert target.source is None
+    # Its signature cannot be read: the registered kernel that calls it stands for it.
+    assert target.file is not None
+    assert target.file.endswith("torch_sdpa.py")
 
 
 def test_signatures() -> None:

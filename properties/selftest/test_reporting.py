@@ -409,7 +409,7 @@ def test_lines_fit_and_no_escape_reaches_a_file(run: str) -> None:
     assert "\r" not in out
 
 
-def test_a_long_name_folds_within_the_width() -> None:
+def test_a_long_name_gives_way() -> None:
     name = "torch.nn.functional:scaled_dot_product_attention[efficient,with a long configuration]"
     check = Check("agreement", Verdict.UNSUPPORTED)
     crash = [Check("agreement", Verdict(v), math.inf) for v in ("CRASH", "TIMEOUT", "VIOLATION")]
@@ -421,7 +421,8 @@ def test_a_long_name_folds_within_the_width() -> None:
     lines = shown(events).splitlines()
     assert max(map(len, lines)) <= WIDTH
     table = "\n".join(lines)
-    assert "VIOLATION, CRASH, TIMEOUT" in table
+    for verdict in ("VIOLATION", "CRASH", "TIMEOUT"):
+        assert verdict in table
     assert "-inf" in table
     assert "1,203" in table
 
