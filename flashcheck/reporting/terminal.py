@@ -231,14 +231,15 @@ def table(summary: RunSummary) -> Table:
     found = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
     # A long name gives way: the numbers must not.
     longest = max((len(t.name) for t, _ in results), default=0)
-    room = NAME_WIDTH - 10 * len(extra)
+    word = max((len(w) for _, r in results for w in _flag(r).split()), default=0)
+    room = NAME_WIDTH - 10 * len(extra) - max(0, word - 4)
     found.add_column("kernel", no_wrap=True, overflow="ellipsis", max_width=min(longest, room))
     found.add_column("dtype", no_wrap=True)
     for name in ("checks", "pass", "fail", "vacuous", *extra, "worst ratio", "headroom"):
         found.add_column(name, justify="right", no_wrap=True)
     flags = [_flag(r) for _, r in results]
     if any(flags):
-        found.add_column("", overflow="fold")
+        found.add_column("", min_width=word)
     for (target, r), flag in zip(results, flags, strict=True):
         found.add_row(
             Text(target.name),
