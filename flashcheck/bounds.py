@@ -50,6 +50,12 @@ LOG_ERROR = 2.0**-21.41
 EVALUATION = 1 + 2.0**-30
 """The bound is itself evaluated in float64, in fewer than 2^20 roundings of nonnegative terms."""
 
+LAG = 16.0
+"""Octaves by which a running maximum may lag by default: 2^16 overflows P in float16."""
+
+WILD = 100.0
+"""Score errors beyond which any key may carry all the weight."""
+
 CHUNK = 1 << 20
 """Elements of the largest temporary array."""
 
@@ -75,7 +81,8 @@ class Arithmetic:
     truncates, which doubles it); input_error: relative error of each factor of q.k;
     exp: relative error of exp; p: format of P or None where P is not rounded further;
     eta: absolute error of a float32 result that underflows; limit: a quarter of the largest
-    finite statistic.
+    finite statistic; scaled: format to which q or k times scale is rounded, or None; lag:
+    octaves by which the running maximum may stay behind.
     """
 
     u: float
@@ -89,7 +96,8 @@ class Arithmetic:
     limit: float
     out: Format
     normalizer: str
-    scale_rounding: float
+    scaled: Format | None
+    lag: float
 
 
 def arithmetic(contract: Contract, dtype: str, device: str = "cpu") -> Arithmetic:
@@ -97,15 +105,21 @@ def arithmetic(contract: Contract, dtype: str, device: str = "cpu") -> Arithmeti
     fmt = FORMATS[dtype]
     wide = FORMATS["float64" if dtype == "float64" else contract.statistics]
     half = fmt.precision < 24
+    # The narrowest format of the three decides where a result underflows.
+    stages = (contract.qk, contract.statistics, contract.accumulator)
+    narrow = all(stage == "float64" for stage in stages) or dtype == "float64"
+    least = FORMATS["float64" if narrow else "float32"]
     on_gpu = device.startswith("cuda")
     flushes = on_gpu if contract.flushes_subnormals is None else contract.flushes_subnormals
     flushes = flushes and dtype != "float64"
     unit = {"float64": 2.0**-53}
     qk_name = "float64" if dtype == "float64" else contract.qk
     acc_name = "float64" if dtype == "float64" else contract.accumulator
-    truncation = 2.0 if half and on_gpu else 1.0
-    # TF32 keeps 11 bits of each factor and may truncate; three TF32 products keep about 21.
-    input_error = {"tf32": 2.0**-10, "tf32x3": 2.0**-20}.get(qk_name, 0.0)
+    # A tensor core may truncate its sums instead of rounding them.
+    truncation = 2.0 if on_gpu and (half or qk_name.startswith("tf32")) else 1.0
+    # TF32 keeps 11 bits of each factor and may truncate. Of three TF32 products the fourth is
+    # left out, and each factor's second part is truncated: 3 * 2^-20 a product.
+    input_error = {"tf32": 2.0**-10, "tf32x3": 1.5 * 2.0**-20}.get(qk_name, 0.0)
     exp = contract.exp_error
     if exp is None:
         exp = fmt.unit_roundoff / 4 if half else 8 * wide.unit_roundoff
@@ -117,12 +131,13 @@ def arithmetic(contract: Contract, dtype: str, device: str = "cpu") -> Arithmeti
         input_error=input_error,
         exp=exp,
         p=p,
-        eta=wide.min_normal if flushes else wide.underflow,
+        eta=least.min_normal if flushes else least.underflow,
         flushes=flushes,
         limit=FORMATS["float64" if dtype == "float64" else "float32"].max_finite / 4,
         out=fmt,
         normalizer=contract.normalizer,
-        scale_rounding=fmt.unit_roundoff if contract.scale_in_input_dtype else 0.0,
+        scaled=fmt if contract.scale_in_input_dtype else None,
+        lag=max(LAG, contract.rescale_threshold),
     )
 
 
@@ -149,27 +164,34 @@ def bound(x: Inputs, at: Attention, contract: Contract, device: str = "cpu") -> 
         lse = _lse_bound(at, ar, delta, r, n)
         inside = _in_contract(x, at, ar, delta_max[..., 0])
         out = np.where(np.abs(at.out) + out < ar.out.max_finite, out, np.inf)
+        # The weights at hand are themselves off by this much.
+        slack = EVALUATION * np.exp(np.minimum(4 * at.lse_radius, 1.0))
     # A row that sees no key is fixed by the contract, if its hidden scores fit.
-    out = np.where(at.seen[..., None], out * EVALUATION, 0.0)
-    lse = np.where(at.seen, lse * EVALUATION, 0.0)
+    out = np.where(at.seen[..., None], out * slack[..., None], 0.0)
+    lse = np.where(at.seen, lse * slack, 0.0)
     out = np.where(np.isnan(out) | ~inside[..., None], np.inf, out)
     lse = np.where(np.isnan(lse) | ~inside, np.inf, lse)
-    vacuous = ~np.isfinite(out) | ((out >= largest / 2) & (largest > 0))
+    vacuous = (~np.isfinite(out) | (out >= largest / 2)) & (largest > 0)
     return Bound(out, lse, vacuous & at.seen[..., None])
 
 
 def _score_error(x: Inputs, at: Attention, ar: Arithmetic) -> Array:
     """delta_j [B, Hq, Lq, Lk], 0 where the key is hidden."""
     d = x.q.shape[3]
-    relative = gamma(d + 4, ar.qk) + 2 * ar.input_error + ar.input_error**2
-    delta = (relative + ar.scale_rounding * (1 + relative)) * at.a
+    # The sums in one format, the scale in another; its root on each side makes five roundings.
+    relative = (1 + gamma(d, ar.qk)) * (1 + gamma(5, ar.u)) * (1 + ar.input_error) ** 2 - 1
+    if ar.scaled is not None:
+        relative = (1 + relative) * (1 + ar.scaled.unit_roundoff) - 1
+    delta = relative * at.a
     # Underflow: a product, a pre-scaled factor or a sum of them may lose eta; log2(e) folded
-    # into the scale enlarges it by 1.45.
-    # (and the scale itself may be subnormal, which costs eta times the raw sum).
+    # into the scale enlarges it by 1.45. A scale that is itself subnormal costs eta times the
+    # raw sum.
     stretch = 1.45 * ar.eta * max(1.0, abs(x.exact_scale))
     k_sum = np.repeat(np.abs(x.k).sum(-1), x.heads_per_kv, axis=1)[:, :, None, :]
     q_sum = np.abs(x.q).sum(-1)[..., None]
     delta = delta + stretch * (2 * d + 2 + k_sum + q_sum) + 1.45 * ar.eta * at.raw
+    if ar.scaled is not None:
+        delta = delta + ar.scaled.underflow * (k_sum + q_sum)
     if x.bias is not None:
         delta = delta + ar.u * (2 * np.abs(x.bias) + np.abs(at.s) + delta) + 2 * ar.eta
     return np.where(x.visible, delta, 0.0)
@@ -184,31 +206,41 @@ def _out_bound(
     abs_v = np.abs(at.v)
     grow = np.expm1(np.minimum(delta, 300.0))
     shrunk = np.maximum((p * np.exp(-delta)).sum(-1, keepdims=True), 1e-300)
+    # q_j bounds the share of key j however the scores err. Where they err wildly any key may
+    # have all of it, and the output is still an average of the values seen.
+    wild = delta.max(-1, keepdims=True, initial=0.0) > WILD
     q = np.minimum(p * (1 + grow) / shrunk, np.where(p > 0, 1.0, 0.0))
-    conditioning, spread, largest = _centred(x.visible, p * grow / shrunk, q, at)
+    q = np.where(wild, np.where(x.visible, 1.0, 0.0), q)
+    c = np.where(wild, np.where(x.visible, 1e300, 0.0), p * grow / shrunk)
+    growth = np.exp(np.minimum(r, 300.0))
+    conditioning, spread, largest = _centred(x.visible, c, q * growth, at)
 
     gamma_acc = gamma(2 * n + 3, ar.acc)
     gamma_l = gamma(2 * n + 3, ar.u)
-    growth = np.exp(np.minimum(r, 300.0))
-    total_v = q @ abs_v
-    products = (q * ((1 + ar.u) * (1 + gamma_acc) * growth - 1)) @ abs_v
+    # P normalized first divides each term: 4 u.
+    products = (q * ((1 + 4 * ar.u) * (1 + gamma_acc) * growth - 1)) @ abs_v
     normalizer = (q * ((1 + gamma_l) * growth - 1)).sum(-1, keepdims=True)
-    rounding = np.zeros_like(total_v)
+    rounding = np.zeros_like(at.out)
     lost = np.zeros_like(p)
-    peak = growth.max(-1, keepdims=True, initial=1.0)
     if ar.p is not None:
         u_p = ar.p.unit_roundoff
-        first = total_v if ar.normalizer != "after_rounding" else np.zeros_like(total_v)
-        rounding = u_p * peak * (1 + gamma_acc) * np.maximum(first, spread + conditioning)
+        before = (q * growth) @ abs_v if ar.normalizer != "after_rounding" else rounding
+        after = spread + (q * growth).sum(-1, keepdims=True) * conditioning
+        rounding = u_p * (1 + gamma_acc) * np.maximum(before, after)
+        # P's rounding meets the other errors where it enters the normalizer too.
+        products, normalizer = products * (1 + 4 * u_p), normalizer * (1 + 4 * u_p)
         kappa = ar.p.min_normal if ar.flushes and ar.p.min_exponent < -100 else 0.0
         kappa = max(kappa, ar.p.underflow)
         # Only a weight that can lie below P's smallest normal number underflows. Normalized
         # first, P is smallest: p_j itself.
         small = p * np.exp(-2 * np.minimum(delta + r, 300.0).max(-1, keepdims=True, initial=0.0))
         lost = np.where(x.visible & (small < ar.p.min_normal), kappa, 0.0)
-    # Weights: exp flushed in P and in a rescale factor, and P / l underflowing.
-    lost = np.where(x.visible, lost + 2 * EXP_FLUSH + 2 * ar.eta, 0.0)
-    underflow = lost @ abs_v + (2 * n + 6) * ar.eta
+    # Weights: exp flushed in P; in a rescale factor, of terms that a lagging maximum lets reach
+    # 2^lag; and P / l underflowing.
+    flushed = EXP_FLUSH * (1 + 2.0**ar.lag)
+    lost = np.where(x.visible, lost + flushed + 2 * ar.eta, 0.0)
+    # Products, rescales and, where results may flush, sums; twice for merged splits.
+    underflow = lost @ abs_v + (4 * n + 6) * ar.eta
     lost_sum = lost.sum(-1, keepdims=True) + n * ar.eta
     relative = normalizer + lost_sum
     if ar.p is not None:
@@ -220,7 +252,8 @@ def _out_bound(
     rest = np.where(relative < 0.9, rest, np.inf)
     inner = conditioning + rest
     inner = inner + 4 * ar.u * (np.abs(at.out) + inner)
-    tail = ar.out.underflow + (ar.out.min_normal if ar.flushes else 0.0)
+    wide_range = ar.out.min_exponent < -100
+    tail = ar.out.underflow + (ar.out.min_normal if ar.flushes and wide_range else 0.0)
     return inner + ar.out.unit_roundoff * (np.abs(at.out) + inner) + tail, largest
 
 
@@ -253,15 +286,18 @@ def _lse_bound(at: Attention, ar: Arithmetic, delta: Array, r: Array, n: int) ->
     h = delta + r + gamma_l
     if ar.normalizer != "before_rounding" and ar.p is not None:
         h = h + ar.p.unit_roundoff * (1 + gamma_l)
-    mean = (at.p * np.expm1(np.minimum(h, 300.0))).sum(-1)
-    worst = np.where(at.p > 0, h, 0.0).max(-1, initial=0.0)
-    log_l = np.log(np.maximum(at.l, 1.0))
+    wild = delta.max(-1, initial=0.0) > WILD
+    mean = np.where(wild, np.inf, (at.p * np.expm1(np.minimum(h, 300.0))).sum(-1))
+    counts = (at.p > 0) | (wild[..., None] & (r > 0))
+    worst = np.where(counts, h, 0.0).max(-1, initial=0.0)
+    # With a lagging maximum m is smaller and log l larger by as much.
+    log_l = np.log(np.maximum(at.l, 1.0)) + ar.lag * math.log(2)
     log_error = LOG_ERROR if ar.u > 2.0**-50 else 4 * ar.u
-    flush = n * (2 * EXP_FLUSH + 3 * ar.eta)
+    flush = n * (EXP_FLUSH * (1 + 2.0**ar.lag) + 3 * ar.eta)
     if ar.normalizer != "before_rounding" and ar.p is not None:
         flush = flush + n * ar.p.min_subnormal
     final = ar.u * (6 * np.abs(at.m) + 8 * log_l + 4 * np.abs(at.lse)) + ar.eta
-    scores = 2 * ar.u * delta.max(-1, initial=0.0)
+    scores = 10 * ar.u * delta.max(-1, initial=0.0)
     return np.asarray(np.minimum(mean, worst) + log_error + flush + final + scores, np.float64)
 
 
@@ -284,5 +320,8 @@ def _in_contract(x: Inputs, at: Attention, ar: Arithmetic, delta_max: Array) -> 
     p_max = ar.p.max_finite if ar.p is not None else ar.limit
     fits &= overshoot < math.log(p_max)
     sums = np.where(x.visible, 1.0, 0.0) @ np.abs(at.v)
-    fits &= np.exp(np.minimum(overshoot, 300.0)) * sums.max(-1) < ar.limit
+    fits &= 2.0**ar.lag * np.exp(np.minimum(overshoot, 300.0)) * sums.max(-1) < ar.limit
+    if ar.scaled is not None:
+        largest = 1.5 * abs(x.exact_scale) * np.maximum(np.abs(x.q).max(-1), k_max)
+        fits &= largest < ar.scaled.max_finite
     return np.asarray(fits)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PRESETS = {"smoke": (200, None), "pr": (3000, 60.0), "nightly": (100_000, None)}
-
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Checks, or seconds, whichever ends first; for one target with all its dtypes."""
+    """Checks, or seconds, whichever ends first; for one target with all its dtypes.
+
+    complete: checks are added until each property has enough in each dtype to prove something.
+    """
 
     name: str
     checks: int | None
     seconds: float | None
+    complete: bool = False
 
     @staticmethod
     def parse(text: str) -> Budget:
         """smoke, pr, nightly, N checks or Ns seconds. Raises ValueError."""
         if text in PRESETS:
-            return Budget(text, *PRESETS[text])
+            return PRESETS[text]
         try:
             if text.endswith("s") and float(text[:-1]) > 0:
                 return Budget(text, None, float(text[:-1]))
@@ -31,3 +33,10 @@ class Budget:
             f"budget {text!r} is none of smoke, pr, nightly, a number of checks (500) "
             "or of seconds (30s)"
         )
+
+
+PRESETS = {
+    "smoke": Budget("smoke", 200, None, complete=True),
+    "pr": Budget("pr", 3000, 60.0),
+    "nightly": Budget("nightly", 100_000, None),
+}

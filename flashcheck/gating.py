@@ -235,6 +235,7 @@ class _Run:
                 if checks is None
                 else checks // len(subjects) + (i < checks % len(subjects)),
                 deadline=None if deadline is None else now + (deadline - now) / left,
+                complete=self.limits.complete,
                 checked=self._checked(target, dtype),
             )
             searches.append(search)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
+from flashcheck.formats import FORMATS
+
 
 def _check_choices(record: object) -> None:
     for name, hint in typing.get_type_hints(type(record)).items():
@@ -50,6 +52,12 @@ class Contract:
 
     def __post_init__(self) -> None:
         _check_choices(self)
+        if self.p_dtype is not None and self.p_dtype not in FORMATS:
+            raise ValueError(f"p_dtype {self.p_dtype!r} is none of {', '.join(FORMATS)}")
+        if self.exp_error is not None and not 0 <= self.exp_error < 1:
+            raise ValueError(f"exp_error is {self.exp_error!r}; it must be at least 0, below 1")
+        if self.rescale_threshold < 0:
+            raise ValueError(f"rescale_threshold is {self.rescale_threshold!r}; 0 or more octaves")
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,18 @@ class Law:
         assume(self.applies(case))
         self.check(case).raise_if_failed()
 
+    def possible(self, subject: Subject) -> bool:
+        """Whether any problem of the subject's space may have what the law is about."""
+        options, target = subject.space.options, subject.target
+        about = {
+            "gqa_repeated_heads": "enable_gqa" in options,
+            "causal_prefix": "is_causal" in options,
+            "poison_masked": bool(options & {"attn_mask", "is_causal"}),
+            "neutral_options": bool(target.options),
+            "repeat": target.kernel.deterministic,
+        }
+        return about.get(self.name, True)
+
 
 def law(
     statement: str, *, applies: Callable[[Case], bool] = lambda case: True

@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import hashlib
 import json
+import math
 import typing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -74,8 +75,14 @@ class Problem:
             raise ProblemError(
                 f"heads ({self.heads}) is not a multiple of kv_heads ({self.kv_heads})"
             )
-        if self.q.period < 1 or self.k.period < 1 or self.v.period < 1:
-            raise ProblemError("a fill's period must be at least 1")
+        if self.seed < 0:
+            raise ProblemError(f"seed is {self.seed}; it must be at least 0")
+        if self.scale is not None and not math.isfinite(self.scale):
+            raise ProblemError(f"scale is {self.scale}; it must be finite")
+        for fill in (self.q, self.k, self.v):
+            _check_fill(fill)
+        if self.mask is not None:
+            _check_mask(self.mask)
 
     @property
     def enable_gqa(self) -> bool:
@@ -152,6 +159,26 @@ def _inputs(p: Problem, _: str) -> Inputs:
 # -- JSON ---------------------------------------------------------------------------------
 
 
+def _check_fill(f: Fill) -> None:
+    if f.period < 1:
+        raise ProblemError(f"a fill's period is {f.period}; it must be at least 1")
+    if not f.spread >= 0:
+        raise ProblemError(f"a fill's spread is {f.spread}; it must be at least 0")
+    numbers = (f.level, f.base, f.spread, *(value for _, value in f.plants))
+    if not all(map(math.isfinite, numbers)):
+        raise ProblemError("a fill's level, base, spread and planted values must be finite")
+
+
+def _check_mask(m: Mask) -> None:
+    _check_fill(m.bias)
+    if m.rank not in (1, 2, 3, 4):
+        raise ProblemError(f"a mask's rank is {m.rank}; it must be 1 to 4")
+    if m.amount < 0:
+        raise ProblemError(f"a mask's amount is {m.amount}; it must be at least 0")
+    if m.dtype not in ("float32", "query"):
+        raise ProblemError(f"a mask's dtype is {m.dtype!r}; it must be float32 or query")
+
+
 def _plain(record: Any) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     for field in dataclasses.fields(record):
@@ -182,6 +209,8 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     if name in _CHOICES and value not in _CHOICES[name]:
         raise ProblemError(f"{where} is {value!r}; it must be one of {', '.join(_CHOICES[name])}")
     if name == "plants":
+        if not isinstance(value, list | tuple):
+            raise ProblemError(f"{where} must be a list, not {value!r}")
         return tuple(_plant(item, where) for item in value)
     if hint is Fill:
         return _build(Fill, value, where)
@@ -279,7 +308,9 @@ def _describe_mask(m: Mask) -> str:
         "all": "every key hidden",
     }[m.hides]
     kind = "boolean mask" if m.kind == "bool" else f"additive {m.dtype} mask"
-    text = f"{kind} of rank {m.rank} ({hidden}"
+    each = [n for n, own in (("batch", m.per_batch), ("head", m.per_head)) if own]
+    own = f", one for each {' and '.join(each)}" if each else ""
+    text = f"{kind} of rank {m.rank}{own} ({hidden}"
     if m.kind == "additive" and m.bias != Fill():
         text += f", bias {_describe_fill(m.bias, 'k')}"
     return text + ")"

@@ -35,6 +35,9 @@ spend the budget on near copies of one problem."""
 MIN_CHECKS = 5
 """Fewer checks of a property in a dtype prove nothing."""
 
+MOST_ADDED = 500
+"""Checks that a search makes beyond its quota, at most, to reach MIN_CHECKS."""
+
 
 class _Spent(BaseException):
     """Leaves a Hypothesis run: it catches every Exception as a failing test."""
@@ -54,7 +57,8 @@ class Failure:
 class Search:
     """One kernel in one dtype.
 
-    quota: checks to make, or None; deadline: time.monotonic() at which to stop, or None.
+    quota: checks to make, or None; deadline: time.monotonic() at which to stop, or None;
+    complete: whether the quota is exceeded where a law has too few checks by then.
     After `run`, `failures`, `counts` (checks by law), `refused` (messages) and `stopped_by`
     say what came of it.
     """
@@ -66,12 +70,14 @@ class Search:
         *,
         quota: int | None,
         deadline: float | None,
+        complete: bool = False,
         checked: Callable[[Problem, str | None, Check], None],
     ) -> None:
         self.subject = subject
         self.laws = laws
         self.quota = quota
         self.deadline = deadline
+        self.complete = complete
         self.checked = checked
         self.failures: list[Failure] = []
         self.counts: Counter[str] = Counter({law.name: 0 for law in laws})
@@ -149,15 +155,18 @@ class Search:
         """The first law (agreement), then those with the fewest checks that apply."""
         first, *others = self.laws
         chosen = [first]
+        most = LAWS_PER_PROBLEM
+        if self.quota is not None and not self.complete:
+            most = min(most, self.quota - self.counts.total())
         for law in sorted(others, key=lambda law: self.counts[law.name]):
-            if len(chosen) == LAWS_PER_PROBLEM:
+            if len(chosen) >= most:
                 break
             if law.applies(case):
                 chosen.append(law)
         return chosen
 
     def _spent(self) -> bool:
-        if self.quota is not None and self.counts.total() >= self.quota:
+        if self.quota is not None and self._enough(self.quota):
             self.stopped_by = "checks"
         elif self.deadline is not None and time.monotonic() >= self.deadline:
             self.stopped_by = "time"
@@ -167,6 +176,10 @@ class Search:
             self.stopped_by = "lost processes"
         return bool(self.stopped_by)
 
+    def _enough(self, quota: int) -> bool:
+        added = self.counts.total() - quota
+        return added >= 0 and (added >= MOST_ADDED or not (self.complete and self.thin()))
+
     def thin(self) -> tuple[str, ...]:
         """Laws with too few checks to prove anything, where the dtype allows them at all.
 
@@ -174,19 +187,8 @@ class Search:
         """
         if self.failures:
             return ()
-        possible = {"gqa_repeated_heads": "enable_gqa", "causal_prefix": "is_causal"}
-        options = self.subject.space.options
-        names = []
-        for law in self.laws:
-            needed = possible.get(law.name)
-            if needed is not None and needed not in options:
-                continue
-            if law.name == "poison_masked" and not options & {"attn_mask", "is_causal"}:
-                continue
-            if law.name == "neutral_options" and not self.subject.target.options:
-                continue
-            if law.name == "repeat" and not self.subject.target.kernel.deterministic:
-                continue
-            if self.counts[law.name] < MIN_CHECKS:
-                names.append(law.name)
-        return tuple(names)
+        return tuple(
+            law.name
+            for law in self.laws
+            if self.counts[law.name] < MIN_CHECKS and law.possible(self.subject)
+        )

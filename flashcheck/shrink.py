@@ -28,6 +28,7 @@ MAX_RUNS = 300
 MAX_SECONDS = 30.0
 
 Fails = Callable[[Problem], bool]
+Build = Callable[[float], Problem]
 
 
 class _Spent(Exception):
@@ -117,12 +118,11 @@ class _Shrinker:
 
     def _shorten(self, name: str) -> None:
         """The smallest value that fails: the smallest of all, else by bisection, then by one."""
-        sizes = sorted(set(self.space.head_dims)) if name == "dim" else None
         if name == "dim_v" and not self.space.dim_v_differs:
             return
         current: int = getattr(self.best, name)
-        if sizes is not None:
-            for size in sizes:
+        if name == "dim":
+            for size in sorted(set(self.space.head_dims)):
                 if size < current and self._accept(self._resized(name, size)):
                     return
             return
@@ -160,10 +160,7 @@ class _Shrinker:
         return _with(self.best, name, replace(getattr(self.best, name), **{parameter: x}))
 
     def _number(
-        self,
-        value: float,
-        build: Callable[[float], Problem],
-        allowed: Callable[[float], bool] = lambda x: True,
+        self, value: float, build: Build, allowed: Callable[[float], bool] = lambda x: True
     ) -> None:
         fmt = FORMATS[self.best.dtype]
 
@@ -198,9 +195,8 @@ class _Shrinker:
         if name == "len_k" and size:
             # A position that was the last key stays the last key.
             last = p.len_k - 1
-            for tensor in ("k", "v"):
-                fill: Fill = getattr(p, tensor)
-                if fill.at == last and fill.at > 0:
+            for tensor, fill in (("k", p.k), ("v", p.v)):
+                if fill.at == last > 0:
                     changes[tensor] = replace(fill, at=-1)
             if p.mask is not None and p.mask.hides in ("head", "tail") and p.mask.amount == last:
                 changes["mask"] = replace(p.mask, amount=size - 1)
@@ -240,11 +236,11 @@ class _Shrinker:
 
     def _positive_zeros(self) -> None:
         """-0.0 equals 0.0, and so would never be tried: it reads worse."""
-        p = self.best
-        fills = {n: getattr(p, n) for n in ("q", "k", "v")}
-        plus = {n: replace(f, level=f.level + 0.0, base=f.base + 0.0) for n, f in fills.items()}
-        candidate = replace(p, **plus)
-        if repr(candidate) != repr(p) and self.runs > 0 and self.fails(candidate):
+        candidate = self.best
+        for name in ("q", "k", "v"):
+            f: Fill = getattr(candidate, name)
+            candidate = _with(candidate, name, replace(f, level=f.level + 0.0, base=f.base + 0.0))
+        if repr(candidate) != repr(self.best) and self.runs > 0 and self.fails(candidate):
             self.best = candidate
 
 
@@ -258,9 +254,7 @@ def _without_options(p: Problem) -> Iterator[Problem]:
     if p.layout != "contiguous":
         yield replace(p, layout="contiguous")
     if p.scale is not None:
-        yield replace(p, scale=None)
-        if p.scale != 1.0:
-            yield replace(p, scale=1.0)
+        yield from (replace(p, scale=None), replace(p, scale=1.0))
     if p.mask is not None:
         yield from (replace(p, mask=mask) for mask in _simpler_masks(p.mask, p.len_k))
 
@@ -331,14 +325,14 @@ def _simpler_fills(p: Problem) -> Iterator[Problem]:
     plain = [Fill(), Fill(level=1.0)]
     last, first = Fill("spike", level=1.0, at=-1), Fill("spike", level=1.0, at=0)
     for v in (p.v, last, _planted(p, "v")):
-        fills = {"q": Fill(), "k": Fill(), "v": v}
-        if sum(map(_fill_cost, fills.values())) < sum(map(_fill_cost, (p.q, p.k, p.v))):
-            yield replace(p, **fills)
+        flat = replace(p, q=Fill(), k=Fill(), v=v)
+        if _fills_cost(flat) < _fills_cost(p):
+            yield flat
     for name in ("q", "k"):
         fill: Fill = getattr(p, name)
-        flat = [Fill(level=fill.level), Fill(level=fill.base), _planted(p, name)]
-        flat += [last, Fill(noise=fill.noise, spread=fill.spread)]
-        yield from _better(p, name, fill, [*plain, *flat, replace(fill, noise="none", spread=0.0)])
+        options = [*plain, Fill(level=fill.level), Fill(level=fill.base), _planted(p, name)]
+        options += [last, Fill(noise=fill.noise, spread=fill.spread)]
+        yield from _better(p, name, fill, [*options, replace(fill, noise="none", spread=0.0)])
     values = [*plain, last, first, _planted(p, "v"), Fill(noise=p.v.noise, spread=p.v.spread)]
     values += [replace(p.v, noise="none", spread=0.0), Fill("step", level=1.0, at=p.v.at)]
     values += [Fill("stairs", level=1.0), Fill("alternate", level=1.0)]
@@ -375,6 +369,10 @@ def _fill_cost(f: Fill) -> float:
     number = kind + min(size, 1e6) / 1e7 + (1e-8 if negative else 0)
     place = 0 if f.pattern not in ("spike", "step") else 0.5 * (f.at != -1)
     return noise + pattern + number + place
+
+
+def _fills_cost(p: Problem) -> float:
+    return _fill_cost(p.q) + _fill_cost(p.k) + _fill_cost(p.v)
 
 
 def _scores_cost(p: Problem) -> float:

@@ -138,8 +138,9 @@ def _noise(kind: Noise) -> ScoreFamily:
     def fills(p: Problem, nats: float, at: int, noise: float) -> tuple[Fill, Fill]:
         spread = max(noise, 0.5)
         if kind == "special":
-            # The largest factors whose products still fit float32 sums.
-            spread = {"float16": 1.0, "float64": 2.0**-540}.get(p.dtype, 2.0**-70)
+            # Beside factors of 1, larger ones would leave the contract: the row maximum could
+            # not be rounded.
+            spread = 2.0**12 / FORMATS[p.dtype].max_finite
         f = Fill(noise=kind, spread=spread)
         return f, f
 
@@ -175,7 +176,7 @@ SCORES: dict[str, ScoreFamily] = {
 
 def _largest(dtype: str) -> float:
     """Share of the largest finite number that sums of |v| and the oracle's tiers still take."""
-    return 2.0**-70 if dtype == "float64" else 2.0**-10
+    return {"float64": 2.0**-70, "float16": 2.0**-3}.get(dtype, 2.0**-30)
 
 
 ValueFamily = Callable[[Problem, float, int], Fill]

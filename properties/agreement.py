@@ -20,6 +20,9 @@ def agreement(case: Case, judge: Judge) -> None:
         "out", out, value.out, bound.out, radius=value.out_radius, low=value.out_low,
         judged=rows[..., None], vacuous=bound.vacuous,
     )  # fmt: skip
+    unseen = ~case.attention().seen
+    if case.kernel.masked_rows == "nan" and not np.isnan(out[unseen]).all():
+        judge.fail("masked rows", "a row that sees no key is not NaN, as the kernel declares")
     if reply.lses:
         judge.within(
             "lse", reply.lses[0], value.lse, bound.lse, radius=value.lse_radius,

@@ -12,6 +12,7 @@ is under 2^-1074 and enters an absolute term. With H = max_j of that,
 
     |o~ - o| <= (e^{2H} - 1 + gamma_{2n+3}) sum_j p_j |v_j| + n 2^-1022 max|v|.
 
+The code takes e^{4H}, which covers that sum_j p_j |v_j| is itself off by e^{2H}.
 The error of np.exp is an assumption about NumPy, which `oracle.selfcheck` verifies at
 start-up. Reference: Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed.,
 sections 3.1 and 4.2; Blanchard, Higham, Higham, IMA J. Numer. Anal. 41 (2021).
@@ -94,7 +95,7 @@ def attention(x: Inputs) -> Attention:
         h = theta.max(-1, initial=0.0)
         # The largest possible |v| of the row stands for keys whose weight is below 2^-1022.
         tiny = n * 2.0**-1022 * np.abs(v).max(2, initial=0.0)[:, :, None, :]
-        out_radius = (np.expm1(2 * h) + gamma(2 * n + 3, U64))[..., None] * abs_out * 1.01 + tiny
+        out_radius = (np.expm1(4 * h) + gamma(2 * n + 3, U64))[..., None] * abs_out * 1.01 + tiny
         lse_radius = h + gamma(n + 1, U64) + 4 * U64 * (np.abs(m) + np.log(np.maximum(l, 1.0)) + 1)
     out_radius = np.where(np.isfinite(out_radius) & np.isfinite(out), out_radius, np.inf)
     lse_radius = np.where(np.isfinite(lse_radius), lse_radius, np.inf)

@@ -26,7 +26,7 @@ from flashcheck.worker import InProcess
 
 BLOCK = 32
 AGREEMENT = laws()[0]
-SPACE = Space(max_length=130, work=100_000)
+SPACE = Space(max_length=130, work=30_000)
 SEEDS = (0, 1, 2)
 
 
@@ -113,9 +113,11 @@ def subject(fault: str, dtype: str = "float32", lse: bool = True) -> Subject:
 
 def shrunk(fault: str, seed: int) -> tuple[list[Cause], int]:
     kernel = subject(fault)
-    search = Search(kernel, [AGREEMENT], quota=150, deadline=None, checked=lambda *_: None)
+    quota = 400 if fault == "keys 64" else 150
+    search = Search(kernel, [AGREEMENT], quota=quota, deadline=None, checked=lambda *_: None)
     search.run(seed)
-    return list(islice(causes(search.failures, {"float32": kernel}, AGREEMENT), 3)), search.problems
+    found = causes(search.failures, {"float32": kernel}, AGREEMENT)
+    return list(islice(found, 1)), search.problems
 
 
 def _is(text: str) -> Callable[[Problem], bool]:
@@ -148,10 +150,10 @@ def _one(fault: str, *any_of: str, most: int, dims: tuple[int, ...] = (1,)) -> E
 
 
 FAULTS = (
-    _one("tail", f"1 query, 33 keys, head size 1, {ZEROS}{LATE}", most=66),
+    _one("tail", f"1 query, 33 keys, head size 1, {ZEROS}v = 0 e", most=66),
     _one("first key", f"1 query, 1 key, head size 1, {ZEROS}v = 1 everywhere", most=2),
-    _one("last key", f"1 query, 2 keys, head size 1, {ZEROS}{LATE}", most=4),
-    _one("odd keys", f"1 query, 3 keys, head size 1, {ZEROS}{LATE}", most=6),
+    _one("last key", f"1 query, 2 keys, head size 1, {ZEROS}v = 0 e", most=4),
+    _one("odd keys", f"1 query, 3 keys, head size 1, {ZEROS}v = 0 e", most=6),
     _one(
         "no rescale",
         "1 query, 33 keys, head size 1, float32, no mask; q = 1 everywhere; "

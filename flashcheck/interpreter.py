@@ -1,0 +1,186 @@
+"""Interpreter: Triton kernels on a CPU, interpreted as a GPU would compute them.
+
+`faithful()` lets `@triton.jit` functions run in Triton's interpreter, however they were
+decorated, and makes that compute what `semantics` says. All is put back after. Nothing here
+imports Triton: where it is not imported yet, an import hook waits for it, so that a kernel
+that does not use it pays nothing.
+
+`environment()` is for a child process whose device is known to be the CPU before the user's
+file is imported: what that file does differently under TRITON_INTERPRET, it then does.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+VARIABLE = "TRITON_INTERPRET"
+OLDEST, NEWEST = (3, 6), (3, 9)
+"""The first and the last version of Triton whose interpreter this was tested with."""
+
+_GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+_NO_DRIVER = re.compile(r"\b0 active drivers\b")
+_active = False
+
+
+def environment(device: str | None) -> dict[str, str]:
+    """Variables for a process that will run a kernel on `device` (None: not known yet).
+
+    A machine without any GPU leaves only the CPU.
+    """
+    cpu = device == "cpu" or (not device and not any(map(os.path.exists, _GPU_DEVICES)))
+    return {VARIABLE: "1"} if cpu else {}
+
+
+@contextmanager
+def faithful() -> Iterator[None]:
+    """Interpret Triton kernels on the CPU faithfully; inside of itself it does nothing."""
+    global _active
+    if _active:
+        yield
+        return
+    with ExitStack() as stack:
+        _active = True
+        stack.callback(_leave)
+        before = os.environ.get(VARIABLE)
+        stack.enter_context(_variable("1"))
+
+        def install() -> None:
+            for owner, name, value in _replacements():
+                stack.callback(setattr, owner, name, getattr(owner, name))
+                setattr(owner, name, value)
+
+        if "triton" in sys.modules:
+            install()
+        else:
+            hook = _Hook(install, before)
+            sys.meta_path.insert(0, hook)
+            stack.callback(hook.remove)
+        yield
+
+
+def status() -> str | None:
+    """What is not to be trusted about Triton on this CPU, as a sentence; None if nothing."""
+    try:
+        version = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers and OLDEST <= (int(numbers[1]), int(numbers[2])) <= NEWEST:
+        return None
+    return (
+        f"triton {version} is not known to flashcheck's interpreter: bfloat16 and float8 "
+        "results on a CPU are not trusted"
+    )
+
+
+def hint(error: BaseException) -> str:
+    """What to do about an error of Triton that it found no GPU; empty for other errors."""
+    if not _NO_DRIVER.search(str(error)):
+        return ""
+    return (
+        "; Triton found no GPU: on a CPU flashcheck interprets what a kernel launches while it "
+        "is called, not what its file launches when imported, nor what asks Triton for a device"
+    )
+
+
+# -- what is replaced ---------------------------------------------------------------------
+
+
+def _replacements() -> list[tuple[Any, str, Any]]:
+    """(owner, attribute, value): the interpreter's own, and the ways into it."""
+    from flashcheck import semantics
+
+    interp: Any = importlib.import_module("triton.runtime.interpreter")
+    jit: Any = importlib.import_module("triton.runtime.jit")
+    tuner: Any = importlib.import_module("triton.runtime.autotuner")
+    made: dict[Any, Any] = {}
+
+    def interpreted(function: Any) -> Any:
+        plain = function.fn  # to hash a JITFunction itself looks through its source
+        if plain not in made:
+            made[plain] = interp.InterpretedFunction(plain)
+            made[plain].pre_run_hooks = function.pre_run_hooks
+        return made[plain]
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return interpreted(self).run(*args, **kwargs)
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return interpreted(self)(*args, **kwargs)
+
+    def bench(self: Any, *args: Any, config: Any, **meta: Any) -> list[float]:
+        return [0.0, 0.0, 0.0]  # time means nothing here: the first configuration is taken
+
+    found = [
+        (jit.JITFunction, "run", run),
+        (jit.JITFunction, "__call__", call),
+        (tuner.Autotuner, "_bench", bench),
+        *semantics.replacements(interp),
+    ]
+    return found
+
+
+def _leave() -> None:
+    global _active
+    _active = False
+
+
+@contextmanager
+def _variable(value: str | None) -> Iterator[None]:
+    before = os.environ.get(VARIABLE)
+    _set_variable(value)
+    try:
+        yield
+    finally:
+        _set_variable(before)
+
+
+def _set_variable(value: str | None) -> None:
+    if value is None:
+        os.environ.pop(VARIABLE, None)
+    else:
+        os.environ[VARIABLE] = value
+
+
+class _Hook:
+    """Finds `triton` as others do, and acts once it has been imported.
+
+    It is imported with the variable as it was before, so that it can compile again later.
+    """
+
+    def __init__(self, action: Callable[[], None], variable: str | None) -> None:
+        self._action = action
+        self._outer = variable
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "triton":
+            return None
+        self.remove()
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        loader: Any = spec.loader
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            with _variable(self._outer):
+                execute(module)
+            self._action()
+
+        loader.exec_module = exec_module
+        return spec
+
+    def remove(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)

@@ -1,0 +1,169 @@
+"""FlashAttention's forward pass in Triton: compiled on a GPU, interpreted on a CPU.
+
+Attention is softmax(q k^T * sm_scale) v. Written step by step, it stores a matrix of
+Lq x Lk scores for each head, reads it for the softmax, stores the weights and reads them
+again: 128 MiB a head for 8,192 tokens in half precision, and moving those bytes takes far
+longer than computing them. FlashAttention does the same multiplications and never stores
+a score. Each program owns BLOCK_M queries of one head and passes once over the keys and
+values, BLOCK_N at a time, with everything in between in registers:
+
+    m_i  the largest score so far
+    l_i  the sum of exp(score - m_i) so far, the softmax's denominator
+    acc  the sum of exp(score - m_i) * v so far, the output's numerator
+
+A softmax seems to need the maximum of a whole row first. It does not: where a block raises
+the maximum, alpha = exp(m_old - m_new) turns every exp(score - m_old) inside l_i and acc
+into exp(score - m_new), which it would have been had the maximum been known from the start.
+So acc / l_i, divided once at the end, is exact up to rounding. The only statistic stored is
+lse = m_i + log(l_i), one number a query: from it the backward pass recomputes any weight as
+exp(score - lse), again block by block.
+
+Under a causal mask the loop ends at the diagonal: the blocks beyond it are never loaded.
+
+Scores, statistics and acc are float32. P is rounded to the dtype of v, as a tensor core
+wants it, after l_i has summed it. Names are those of Triton's tutorial 06-fused-attention.
+Sources: Dao et al. (arXiv 2205.14135); Dao (arXiv 2307.08691), algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+from flashcheck.kernel import Kernel
+
+
+@triton.jit
+def _attention_forward(
+    Q, K, V, Mask, Out, Lse, sm_scale,
+    stride_qz, stride_qh, stride_qm, stride_qd,
+    stride_kz, stride_kh, stride_kn, stride_kd,
+    stride_vz, stride_vh, stride_vn, stride_vd,
+    stride_mz, stride_mh, stride_mm, stride_mn,
+    H, group, len_q, len_k, num_blocks_m,
+    HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr, IS_CAUSAL: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
+):  # fmt: skip
+    # The blocks of one head run side by side, since they read the same keys and values.
+    start_m = tl.program_id(0) % num_blocks_m
+    off_hz = (tl.program_id(0) // num_blocks_m).to(tl.int64)  # tensors may pass 2^31 elements
+    off_z, off_h = off_hz // H, off_hz % H
+    off_hkv = off_h // group  # `group` query heads share one head of keys and values
+
+    offs_m = start_m * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    offs_n = tl.arange(0, BLOCK_N)
+    offs_d = tl.arange(0, BLOCK_D)[None, :].to(tl.int64)  # zero-padded to a power of two
+    offs_dv = tl.arange(0, BLOCK_DV)[None, :].to(tl.int64)
+    m, n, step_n = offs_m.to(tl.int64), offs_n.to(tl.int64), tl.full([], BLOCK_N, tl.int64)
+    q_ptrs = Q + off_z * stride_qz + off_h * stride_qh
+    k_ptrs = K + off_z * stride_kz + off_hkv * stride_kh
+    v_ptrs = V + off_z * stride_vz + off_hkv * stride_vh
+    q_ptrs += m * stride_qm + offs_d * stride_qd
+    k_ptrs += n[:, None] * stride_kn + offs_d * stride_kd
+    v_ptrs += n[:, None] * stride_vn + offs_dv * stride_vd
+    if Mask is not None:
+        mask_ptrs = Mask + off_z * stride_mz + off_h * stride_mh
+        mask_ptrs += m * stride_mm
+
+    rows = offs_m < len_q
+    q = tl.load(q_ptrs, mask=rows & (offs_d < HEAD_DIM), other=0.0)
+    m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    l_i = tl.full([BLOCK_M], 0.0, tl.float32)
+    acc = tl.full([BLOCK_M, BLOCK_DV], 0.0, tl.float32)
+
+    end_n = len_k
+    if IS_CAUSAL:  # aligned top-left: query i sees key j where j <= i
+        end_n = tl.minimum(len_k, (start_m + 1) * BLOCK_M)
+    for start_n in range(0, end_n, BLOCK_N):
+        cols = start_n + offs_n
+        k = tl.load(k_ptrs, mask=(cols < len_k)[:, None] & (offs_d < HEAD_DIM), other=0.0)
+        qk = tl.dot(q, tl.trans(k), input_precision="ieee") * sm_scale
+
+        visible = (cols < len_k)[None, :]
+        if IS_CAUSAL:
+            visible &= cols[None, :] <= offs_m
+        if Mask is not None:
+            mask = tl.load(mask_ptrs + n[None, :] * stride_mn, mask=visible & rows, other=0)
+            if mask.dtype == tl.int1:
+                visible = mask
+            else:
+                qk += mask.to(tl.float32)
+            mask_ptrs += step_n * stride_mn
+        qk = tl.where(visible, qk, float("-inf"))
+
+        m_new = tl.maximum(m_i, tl.max(qk, 1))
+        m_ref = tl.where(m_new == float("-inf"), 0.0, m_new)  # no key seen yet: avoid inf - inf
+        alpha = tl.exp(m_i - m_ref)
+        p = tl.exp(qk - m_ref[:, None])
+        l_i = l_i * alpha + tl.sum(p, 1)
+        acc = acc * alpha[:, None]
+        v = tl.load(v_ptrs, mask=(cols < len_k)[:, None] & (offs_dv < HEAD_DIM_V), other=0.0)
+        acc = tl.dot(p.to(v.dtype), v, acc, input_precision="ieee")
+        m_i = m_new
+        k_ptrs += step_n * stride_kn
+        v_ptrs += step_n * stride_vn
+
+    l_i = tl.where(l_i == 0.0, 1.0, l_i)  # a row that saw no key: out is 0 and lse is -inf
+    out = (acc / l_i[:, None]).to(Out.dtype.element_ty)
+    lse = (m_i + tl.log(l_i))[:, None]
+    offs_out = off_hz * len_q + m
+    tl.store(Out + offs_out * HEAD_DIM_V + offs_dv, out, mask=rows & (offs_dv < HEAD_DIM_V))
+    tl.store(Lse + offs_out, lse, mask=rows)
+
+
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    attn_mask: torch.Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    BLOCK_M: int = 64,
+    BLOCK_N: int = 64,
+    num_warps: int = 4,
+    num_stages: int = 2,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """q [B, Hq, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv] -> out [B, Hq, Lq, Dv], lse."""
+    batch, heads, len_q, head_dim = query.shape
+    len_k, head_dim_v = value.shape[2:]
+    sm_scale = 1 / math.sqrt(head_dim) if scale is None else float(scale)
+    group = heads // key.shape[1] if enable_gqa else 1
+    stride_mask: tuple[int, ...] = (0, 0, 0, 0)
+    if attn_mask is not None:
+        attn_mask = attn_mask.expand(batch, heads, len_q, len_k)  # a stride of 0 where it repeats
+        stride_mask = attn_mask.stride()
+
+    out = torch.empty(batch, heads, len_q, head_dim_v, dtype=query.dtype, device=query.device)
+    lse = torch.empty(batch, heads, len_q, dtype=torch.float32, device=query.device)
+    num_blocks_m = triton.cdiv(len_q, BLOCK_M)
+    # One axis for all: the other two of a CUDA grid end at 65,535.
+    _attention_forward[(num_blocks_m * batch * heads,)](
+        query, key, value, attn_mask, out, lse, sm_scale,
+        *query.stride(), *key.stride(), *value.stride(), *stride_mask,
+        heads, group, len_q, len_k, num_blocks_m,
+        HEAD_DIM=head_dim, HEAD_DIM_V=head_dim_v, IS_CAUSAL=is_causal,
+        BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,
+        BLOCK_D=max(16, triton.next_power_of_2(head_dim)),
+        BLOCK_DV=max(16, triton.next_power_of_2(head_dim_v)),
+        num_warps=num_warps, num_stages=num_stages,
+    )  # fmt: skip
+    return out, lse
+
+
+kernel = Kernel(
+    attention,
+    dtypes=("float32", "float16", "bfloat16"),
+    configs={
+        "64x64": {"BLOCK_M": 64, "BLOCK_N": 64},
+        "16x16": {"BLOCK_M": 16, "BLOCK_N": 16, "num_warps": 1, "num_stages": 1},
+        "32x64": {"BLOCK_M": 32, "BLOCK_N": 64},
+        "64x32": {"BLOCK_M": 64, "BLOCK_N": 32, "num_stages": 3},
+        "128x64": {"BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 8},
+    },
+)
