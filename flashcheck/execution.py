@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import torch.utils.deterministic
 
-from flashcheck import arena
+from flashcheck import arena, interpreter
 from flashcheck.arena import Bytes
 from flashcheck.call import Job, Reply, Status
 from flashcheck.formats import Array
@@ -68,7 +68,7 @@ class Executor:
         keywords = self._keywords(job, mask)
 
         reply = Reply("ok")
-        with _fresh_memory(job.fresh_output_nan):
+        with _fresh_memory(job.fresh_output_nan), self._interpretation():
             for _ in range(job.times):
                 start = time.perf_counter()
                 result = self.kernel.fn(q, k, v, **keywords)
@@ -109,6 +109,11 @@ class Executor:
         part = self._on_device[: host.size]
         part.copy_(torch.from_numpy(host))
         return part
+
+    def _interpretation(self) -> contextlib.AbstractContextManager[None]:
+        """On a CPU Triton kernels are interpreted; elsewhere they are compiled as ever."""
+        on_cpu = self.device.type == "cpu"
+        return interpreter.faithful() if on_cpu else contextlib.nullcontext()
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
@@ -217,7 +222,7 @@ def _failure(status: Status, error: BaseException) -> Reply:
         f"{frame.filename}:{frame.lineno} in {frame.name}\n    {frame.line}"
         for frame in user_frames(error)[-5:]
     ]
-    message = one_line(error).removeprefix(name).removeprefix(": ")
+    message = one_line(error).removeprefix(name).removeprefix(": ") + interpreter.hint(error)
     return Reply(status, exception=name, message=message, traceback="\n".join(frames))
 
 

@@ -214,7 +214,10 @@ class _Run:
         """Whether every dtype was refused, so that there is nothing to gate."""
         if probed.spaces:
             return False
-        said = "; ".join(f"{dtype}: {message}" for dtype, message in probed.refused)
+        by_message: dict[str, list[str]] = {}
+        for dtype, message in probed.refused:
+            by_message.setdefault(message, []).append(dtype)
+        said = "; ".join(f"{', '.join(ds)}: {message}" for message, ds in by_message.items())
         message = f"every dtype was refused ({said}); name one that it takes with --dtype"
         self.emit(TargetFailed(spec, message))
         self.tally.could_not_run.append(f"{spec}: {message}")

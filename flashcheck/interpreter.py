@@ -11,6 +11,7 @@ file is imported: what that file does differently under TRITON_INTERPRET, it the
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import importlib.util
 import os
@@ -21,6 +22,8 @@ from contextlib import ExitStack, contextmanager
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 VARIABLE = "TRITON_INTERPRET"
 OLDEST, NEWEST = (3, 6), (3, 9)
@@ -95,6 +98,7 @@ def hint(error: BaseException) -> str:
 # -- what is replaced ---------------------------------------------------------------------
 
 
+@functools.cache
 def _replacements() -> list[tuple[Any, str, Any]]:
     """(owner, attribute, value): the interpreter's own, and the ways into it."""
     from flashcheck import semantics
@@ -120,13 +124,22 @@ def _replacements() -> list[tuple[Any, str, Any]]:
     def bench(self: Any, *args: Any, config: Any, **meta: Any) -> list[float]:
         return [0.0, 0.0, 0.0]  # time means nothing here: the first configuration is taken
 
-    found = [
+    def method(function: Any) -> Any:
+        return lambda *args, **kwargs: call(function, *args, **kwargs)
+
+    # x.sum(): a plain function is a method, a JITFunction is not.
+    tensor: Any = interp.tl.tensor
+    members = [(n, f) for n, f in vars(tensor).items() if isinstance(f, jit.JITFunction)]
+    patching = _Patching(interp)
+    return [
+        *((tensor, name, method(function)) for name, function in members),
         (jit.JITFunction, "run", run),
         (jit.JITFunction, "__call__", call),
         (tuner.Autotuner, "_bench", bench),
+        (interp, "_patch_lang", patching),
+        (interp, "GridExecutor", _quiet_executor(interp, patching)),
         *semantics.replacements(interp),
     ]
-    return found
 
 
 def _leave() -> None:
@@ -184,3 +197,58 @@ class _Hook:
     def remove(self) -> None:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
+
+
+# -- a launch -----------------------------------------------------------------------------
+
+
+class _Patching:
+    """Stands for `_patch_lang`, which makes triton.language build nothing but compute.
+
+    It does so once a launch instead of at each call of a device function, and puts all of it
+    back at the end, what a device function needed too.
+    """
+
+    def __init__(self, interp: Any) -> None:
+        self._modules = (interp.tl, interp.tl.core)
+        self._patch = interp._patch_lang
+        self._scopes: list[Any] = []
+        self._done: set[int] = set()
+
+    def __call__(self, fn: Any) -> _Patching:
+        seen = {id(m) for m in fn.__globals__.values() if any(m is own for own in self._modules)}
+        if not seen or not seen <= self._done:
+            self._scopes.append(self._patch(fn))
+            self._done |= seen
+        return self
+
+    def restore(self) -> None:
+        """What the interpreter calls for the outermost function alone: too early."""
+
+    def close(self) -> None:
+        while self._scopes:
+            scope = self._scopes.pop()
+            if scope is not None:
+                scope.restore()
+        self._done.clear()
+
+
+def _quiet_executor(interp: Any, patching: _Patching) -> type:
+    """A GridExecutor without NumPy's warnings, whose errors are those of the kernel."""
+    base: Any = interp.GridExecutor
+
+    class FaithfulExecutor(base):  # type: ignore[misc]
+        def __call__(self, *args: Any, **kwargs: Any) -> None:
+            try:
+                with np.errstate(all="ignore"):
+                    super().__call__(*args, **kwargs)
+                return
+            except interp.InterpreterError as error:
+                raised: BaseException = error
+            finally:
+                patching.close()
+            while isinstance(raised, interp.InterpreterError) and raised.__cause__ is not None:
+                raised = raised.__cause__
+            raise raised
+
+    return FaithfulExecutor

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import assume
+from hypothesis import assume, note
 
 from flashcheck.call import Reply
 from flashcheck.case import BadReply, Case, Runner
 from flashcheck.judge import Judge
 from flashcheck.kernel import Target
-from flashcheck.problem import Problem
+from flashcheck.problem import Problem, describe
 from flashcheck.strategies import Space, problems
 from flashcheck.verdict import Check, Verdict
 
@@ -44,6 +44,8 @@ class Law:
     def test(self, subject: Subject, data: Any) -> None:
         """Body of a Hypothesis test: draw a problem for `subject` and check it."""
         problem = data.draw(problems(subject.space), label="problem")
+        # Hypothesis prints how a problem was drawn, which says nothing about what it is.
+        note(f"Problem: {describe(problem)}")
         case = subject.case(problem)
         assume(self.applies(case))
         self.check(case).raise_if_failed()
@@ -80,6 +82,13 @@ class Subject:
     target: Target
     space: Space
     device: str = "cpu"
+
+    def __repr__(self) -> str:
+        return f"<{self.target.name} in {self.space.dtype} on {self.device}>"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What Hypothesis prints in a failing example."""
+        printer.text(repr(self))
 
     def case(self, problem: Problem, config: str | None = None) -> Case:
         if config is None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from flashcheck import fault
+from flashcheck import fault, interpreter
 from flashcheck.kernel import OPTIONS, Kernel, Target, TargetError, absent
 
 KERNELS = "flashcheck.kernels"
@@ -135,7 +135,8 @@ def _registered(spec: str) -> object:
         if not hint and "." in name:
             hint = f"; did you mean {':'.join(name.rsplit('.', 1))}?"
         known = f"registered: {', '.join(names)}" if names else "none is registered"
-        raise TargetError(f"no kernel is called {name!r}{hint} ({known}); or {_FORMS}")
+        rest = f"({known})" if hint else f"({known}); or {_FORMS}"
+        raise TargetError(f"no kernel is called {name!r}{hint} {rest}")
     module = _import(f"{KERNELS}.{name}", spec)
     if broken is not None:
         try:
@@ -236,7 +237,7 @@ def _import_error(error: BaseException, spec: str) -> TargetError:
     text = f"cannot load {spec!r}: {one_line(error)}{where}"
     if isinstance(error, ImportError) and "relative import" in str(error):
         text += "; name it package.module:attribute instead of by its file"
-    return TargetError(text)
+    return TargetError(text + interpreter.hint(error))
 
 
 def _attribute(module: ModuleType, path: str, spec: str) -> object:

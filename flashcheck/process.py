@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from flashcheck import interpreter
 from flashcheck.arena import Bytes
 
 ONE_THREAD: dict[str, str] = dict.fromkeys(
@@ -114,7 +115,7 @@ class Process:
                 stdout=log_write,
                 stderr=log_write,
                 pass_fds=(theirs.fileno(), memory, life_read),
-                env=os.environ | ONE_THREAD,
+                env=os.environ | ONE_THREAD | interpreter.environment(device),
                 start_new_session=True,  # Ctrl-C in the terminal is the parent's alone
             )
         finally:

@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not properties:
         return
     import hypothesis
-    from hypothesis import HealthCheck
+    from hypothesis import HealthCheck, Phase
 
     for function in {item.obj for item in properties}:
         hypothesis.settings(
@@ -81,6 +81,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             deadline=None,
             database=None,
             derandomize=False,
+            # Without Phase.explain, which names lines of flashcheck itself.
+            phases=(Phase.explicit, Phase.generate, Phase.shrink),
             suppress_health_check=list(HealthCheck),
         )(function)
         if config.getoption("--flashcheck-seed") is not None:

@@ -24,7 +24,6 @@ import numpy as np
 from flashcheck import narrow
 from flashcheck.narrow import Numbers
 
-_MMA_K = 16  # float16 accumulators are rounded after each instruction's worth of products
 _FLOATS: dict[str, Any] = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
 
 
@@ -36,9 +35,6 @@ def replacements(interp: Any) -> Iterator[tuple[Any, str, Any]]:
     reduce_ops, scan_ops = _faithful_ops(interp)
     yield interp, "ReduceOps", reduce_ops
     yield interp, "ScanOps", scan_ops
-    patching = _Patching(interp)
-    yield interp, "_patch_lang", patching
-    yield interp, "GridExecutor", _quiet_executor(interp, patching)
     if hasattr(interp, "_mxfp_value_handle_to_float32"):
         original = interp._mxfp_value_handle_to_float32
 
@@ -163,7 +159,8 @@ def faithful_builder(interp: Any) -> type:
                 return super().create_dot(a, b, d, precision, imprecise)
             left, right = number(a).astype(np.float32), number(b).astype(np.float32)
             if d.data.dtype == np.float16:
-                return handle(_half_accumulator(left, right, d.data), d.dtype.scalar)
+                step = 256 // a.dtype.scalar.primitive_bitwidth
+                return handle(_half_accumulator(left, right, d.data, step), d.dtype.scalar)
             if a.dtype.scalar.name == "fp32":
                 product = _float32_dot(left, right, str(precision).rpartition(".")[2])
             else:
@@ -233,13 +230,15 @@ def faithful_builder(interp: Any) -> type:
 def _float32_dot(a: Numbers, b: Numbers, precision: str) -> Numbers:
     """The product of float32 operands as tensor cores are made to compute it.
 
-    TF32 keeps ten fraction bits of each operand. The `x3` and `x6` schemes split operands
-    into leading and trailing parts, and leave out the smallest products.
+    Tensor cores ignore what TF32 has no bits for: they truncate the operands (measured on an
+    H200, mma and wgmma; PTX leaves it open), so the error is up to 2^-10 of each. The `x3`
+    and `x6` schemes split operands into leading and trailing parts, rounded to nearest, and
+    leave out the smallest products.
     """
     if precision == "TF32":
         return np.asarray(np.matmul(narrow.tf32(a), narrow.tf32(b)))
     if precision == "TF32x3":
-        (a0, a1), (b0, b1) = ((narrow.tf32(x), narrow.tf32(x - narrow.tf32(x))) for x in (a, b))
+        (a0, a1), (b0, b1) = _tf32_parts(a), _tf32_parts(b)
         return np.asarray((a1 @ b0 + a0 @ b1) + a0 @ b0)
     if precision in ("BF16x3", "BF16x6"):
         (a0, a1, a2), (b0, b1, b2) = _bfloat16_parts(a), _bfloat16_parts(b)
@@ -248,6 +247,11 @@ def _float32_dot(a: Numbers, b: Numbers, precision: str) -> Numbers:
             small = (a2 @ b0 + a1 @ b1 + a0 @ b2) + small
         return np.asarray(small + a0 @ b0)
     return np.asarray(np.matmul(a, b))
+
+
+def _tf32_parts(x: Numbers) -> tuple[Numbers, Numbers]:
+    large = narrow.tf32(x, nearest=True)
+    return large, narrow.tf32(x - large, nearest=True)
 
 
 def _bfloat16_parts(x: Numbers) -> list[Numbers]:
@@ -259,11 +263,12 @@ def _bfloat16_parts(x: Numbers) -> list[Numbers]:
     return parts
 
 
-def _half_accumulator(a: Numbers, b: Numbers, acc: Numbers) -> Numbers:
-    for start in range(0, a.shape[-1], _MMA_K):
-        stop = start + _MMA_K
-        step = np.matmul(a[..., start:stop], b[..., start:stop, :])
-        acc = (step + acc.astype(np.float32)).astype(np.float16)
+def _half_accumulator(a: Numbers, b: Numbers, acc: Numbers, step: int) -> Numbers:
+    """A float16 accumulator is rounded after each instruction, 256 bits of a row of `a`."""
+    for start in range(0, a.shape[-1], step):
+        stop = start + step
+        product = np.matmul(a[..., start:stop], b[..., start:stop, :])
+        acc = (product + acc.astype(np.float32)).astype(np.float16)
     return acc
 
 
@@ -346,58 +351,3 @@ def _once(values: Numbers, name: str) -> Numbers:
     if name not in narrow.NAMES:
         return values
     return narrow.decode(narrow.encode(values, name), name)
-
-
-# -- a launch -----------------------------------------------------------------------------
-
-
-class _Patching:
-    """Stands for `_patch_lang`, which makes triton.language build nothing but compute.
-
-    It does so once a launch instead of at each call of a device function, and puts all of it
-    back at the end, what a device function needed too.
-    """
-
-    def __init__(self, interp: Any) -> None:
-        self._modules = (interp.tl, interp.tl.core)
-        self._patch = interp._patch_lang
-        self._scopes: list[Any] = []
-        self._done: set[int] = set()
-
-    def __call__(self, fn: Any) -> _Patching:
-        seen = {id(m) for m in fn.__globals__.values() if any(m is own for own in self._modules)}
-        if not seen or not seen <= self._done:
-            self._scopes.append(self._patch(fn))
-            self._done |= seen
-        return self
-
-    def restore(self) -> None:
-        """What the interpreter calls for the outermost function alone: too early."""
-
-    def close(self) -> None:
-        while self._scopes:
-            scope = self._scopes.pop()
-            if scope is not None:
-                scope.restore()
-        self._done.clear()
-
-
-def _quiet_executor(interp: Any, patching: _Patching) -> type:
-    """A GridExecutor without NumPy's warnings, whose errors are those of the kernel."""
-    base: Any = interp.GridExecutor
-
-    class FaithfulExecutor(base):  # type: ignore[misc]
-        def __call__(self, *args: Any, **kwargs: Any) -> None:
-            try:
-                with np.errstate(all="ignore"):
-                    super().__call__(*args, **kwargs)
-                return
-            except interp.InterpreterError as error:
-                raised: BaseException = error
-            finally:
-                patching.close()
-            while isinstance(raised, interp.InterpreterError) and raised.__cause__ is not None:
-                raised = raised.__cause__
-            raise raised
-
-    return FaithfulExecutor

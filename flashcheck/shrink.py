@@ -109,8 +109,6 @@ class _Shrinker:
     def _lengths(self) -> None:
         for name in ("len_q", "len_k", "dim_v", "dim"):
             self._shorten(name)
-        if self.best.len_q == self.best.len_k:
-            return
         # Some faults need a square.
         for n in (self.best.len_q, self.best.len_k):
             if n < max(self.best.len_q, self.best.len_k) and n > 0:
@@ -208,9 +206,8 @@ class _Shrinker:
         k = np.repeat(x.k, x.heads_per_kv, axis=1)
         with np.errstate(all="ignore"):
             scores = (x.q @ k.swapaxes(2, 3)) * x.exact_scale
+            scores = np.nan_to_num(scores)
             top = float(scores.max(initial=0.0) - scores.min(initial=0.0))
-        if not math.isfinite(top):
-            return
         dim = min(self.space.head_dims)
         dim_v = p.dim_v if self.space.dim_v_differs or dim == p.dim else dim
         small = replace(p, dim=dim, dim_v=dim_v)
@@ -223,7 +220,9 @@ class _Shrinker:
         factor = 1 / math.sqrt(base.dim) if base.scale is None else abs(base.scale)
         if not factor:
             return
-        large = float(FORMATS[p.dtype].round(math.ceil(min(top / (factor * base.dim), 1024.0))))
+        large = float(
+            FORMATS[p.dtype].round(math.ceil(min(top / ((factor or 1) * base.dim), 1024.0)))
+        )
         for size in dict.fromkeys((1.0, large or 1.0)):
             up, down = replace(last, level=size), replace(last, level=-size)
             pairs = [(one, Fill(level=size)), (one, Fill(level=-size)), (one, up), (one, down)]
@@ -289,10 +288,9 @@ def _simpler_masks(m: Mask, keys: int) -> Iterator[Mask]:
 
 
 def _fewer_heads(p: Problem) -> Iterator[Problem]:
-    if p.batch > 1:
-        yield replace(p, batch=1)
-        if p.batch > 2:
-            yield _follow(p, replace(p, batch=2))
+    for batch in (1, 2):
+        if p.batch > batch:
+            yield _follow(p, replace(p, batch=batch))
     group = p.heads // p.kv_heads
     for kv in (1, 2):
         if p.kv_heads > kv:

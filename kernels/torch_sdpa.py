@@ -73,6 +73,8 @@ def _refuse(
         raise NotImplementedError("for no keys in float16 the output is left unwritten on a CPU")
     if backend == SDPBackend.MATH:
         return
+    if key.shape[2] == 0 and (query.is_cuda or backend is not None):
+        raise NotImplementedError("only the math backend takes no keys in every version of torch")
     if backend == SDPBackend.FLASH_ATTENTION:
         if query.shape[-1] != value.shape[-1]:
             raise NotImplementedError("flash needs value's head dim to be query's")

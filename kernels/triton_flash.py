@@ -36,16 +36,21 @@ import triton.language as tl
 from flashcheck.kernel import Kernel
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=(
+        "H", "group", "len_q", "len_k", "num_blocks_m",
+        "stride_mz", "stride_mh", "stride_mm", "stride_mn",
+    ),
+    do_not_specialize_on_alignment=("Mask",),
+)  # fmt: skip
 def _attention_forward(
     Q, K, V, Mask, Out, Lse, sm_scale,
     stride_qz, stride_qh, stride_qm, stride_qd,
     stride_kz, stride_kh, stride_kn, stride_kd,
     stride_vz, stride_vh, stride_vn, stride_vd,
     stride_mz, stride_mh, stride_mm, stride_mn,
-    H, group, len_q, len_k, num_blocks_m,
-    HEAD_DIM: tl.constexpr, HEAD_DIM_V: tl.constexpr, IS_CAUSAL: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    H, group, len_q, len_k, num_blocks_m, head_dim, head_dim_v,
+    IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
 ):  # fmt: skip
     # The blocks of one head run side by side, since they read the same keys and values.
@@ -70,7 +75,7 @@ def _attention_forward(
         mask_ptrs += m * stride_mm
 
     rows = offs_m < len_q
-    q = tl.load(q_ptrs, mask=rows & (offs_d < HEAD_DIM), other=0.0)
+    q = tl.load(q_ptrs, mask=rows & (offs_d < head_dim), other=0.0)
     m_i = tl.full([BLOCK_M], float("-inf"), tl.float32)
     l_i = tl.full([BLOCK_M], 0.0, tl.float32)
     acc = tl.full([BLOCK_M, BLOCK_DV], 0.0, tl.float32)
@@ -80,7 +85,7 @@ def _attention_forward(
         end_n = tl.minimum(len_k, (start_m + 1) * BLOCK_M)
     for start_n in range(0, end_n, BLOCK_N):
         cols = start_n + offs_n
-        k = tl.load(k_ptrs, mask=(cols < len_k)[:, None] & (offs_d < HEAD_DIM), other=0.0)
+        k = tl.load(k_ptrs, mask=(cols < len_k)[:, None] & (offs_d < head_dim), other=0.0)
         qk = tl.dot(q, tl.trans(k), input_precision="ieee") * sm_scale
 
         visible = (cols < len_k)[None, :]
@@ -101,7 +106,7 @@ def _attention_forward(
         p = tl.exp(qk - m_ref[:, None])
         l_i = l_i * alpha + tl.sum(p, 1)
         acc = acc * alpha[:, None]
-        v = tl.load(v_ptrs, mask=(cols < len_k)[:, None] & (offs_dv < HEAD_DIM_V), other=0.0)
+        v = tl.load(v_ptrs, mask=(cols < len_k)[:, None] & (offs_dv < head_dim_v), other=0.0)
         acc = tl.dot(p.to(v.dtype), v, acc, input_precision="ieee")
         m_i = m_new
         k_ptrs += step_n * stride_kn
@@ -111,8 +116,24 @@ def _attention_forward(
     out = (acc / l_i[:, None]).to(Out.dtype.element_ty)
     lse = (m_i + tl.log(l_i))[:, None]
     offs_out = off_hz * len_q + m
-    tl.store(Out + offs_out * HEAD_DIM_V + offs_dv, out, mask=rows & (offs_dv < HEAD_DIM_V))
+    tl.store(Out + offs_out * head_dim_v + offs_dv, out, mask=rows & (offs_dv < head_dim_v))
     tl.store(Lse + offs_out, lse, mask=rows)
+
+
+# Triton compiles a kernel anew for each pattern of integers that are 1 or divisible by 16.
+# Aligned tensors have one pattern and load several times faster for it. All the others have
+# hundreds and gain little: they share a kernel that is compiled for any integers.
+_names = _attention_forward.arg_names
+_attention_forward_unaligned = triton.jit(
+    _attention_forward.fn, do_not_specialize=_names[: _names.index("IS_CAUSAL")]
+)
+
+
+def _aligned(tensor: torch.Tensor) -> bool:
+    """Whether rows are contiguous and begin at multiples of 16 elements."""
+    *strides, last = tensor.stride()
+    steps = (*strides, tensor.shape[-1], tensor.data_ptr())
+    return last == 1 and all(step % 16 == 0 for step in steps)
 
 
 def attention(
@@ -142,13 +163,16 @@ def attention(
     out = torch.empty(batch, heads, len_q, head_dim_v, dtype=query.dtype, device=query.device)
     lse = torch.empty(batch, heads, len_q, dtype=torch.float32, device=query.device)
     num_blocks_m = triton.cdiv(len_q, BLOCK_M)
+    if query.dtype == torch.float32:  # plain multiply-adds, for which one warp's registers are few
+        num_warps, num_stages = 4 * num_warps, 1
+    aligned = all(map(_aligned, (query, key, value)))
+    forward = _attention_forward if aligned else _attention_forward_unaligned
     # One axis for all: the other two of a CUDA grid end at 65,535.
-    _attention_forward[(num_blocks_m * batch * heads,)](
+    forward[(num_blocks_m * batch * heads,)](
         query, key, value, attn_mask, out, lse, sm_scale,
         *query.stride(), *key.stride(), *value.stride(), *stride_mask,
-        heads, group, len_q, len_k, num_blocks_m,
-        HEAD_DIM=head_dim, HEAD_DIM_V=head_dim_v, IS_CAUSAL=is_causal,
-        BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,
+        heads, group, len_q, len_k, num_blocks_m, head_dim, head_dim_v,
+        IS_CAUSAL=is_causal, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,
         BLOCK_D=max(16, triton.next_power_of_2(head_dim)),
         BLOCK_DV=max(16, triton.next_power_of_2(head_dim_v)),
         num_warps=num_warps, num_stages=num_stages,
@@ -160,10 +184,9 @@ kernel = Kernel(
     attention,
     dtypes=("float32", "float16", "bfloat16"),
     configs={
-        "64x64": {"BLOCK_M": 64, "BLOCK_N": 64},
-        "16x16": {"BLOCK_M": 16, "BLOCK_N": 16, "num_warps": 1, "num_stages": 1},
+        "128x64": {"BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 8},
+        "16x16": {"BLOCK_M": 16, "BLOCK_N": 16, "num_warps": 1},
         "32x64": {"BLOCK_M": 32, "BLOCK_N": 64},
         "64x32": {"BLOCK_M": 64, "BLOCK_N": 32, "num_stages": 3},
-        "128x64": {"BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 8},
     },
 )

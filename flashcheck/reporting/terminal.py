@@ -188,7 +188,9 @@ class Terminal:
         if summary.checks and not self._quiet:
             self._say("")
             self.console.print(table(summary))
-        gaps = shortfalls(summary)
+        # What could not be run was said where it happened, and the last line says it again.
+        lost = {error.spec for error in summary.errors}
+        gaps = [gap for gap in shortfalls(summary) if gap[0] not in lost]
         if gaps:
             self._say("")
         for who, sentence in gaps:

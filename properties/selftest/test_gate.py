@@ -147,8 +147,11 @@ def test_right_with_a_report() -> None:
     ],
     ids=["violation", "crash", "timeout", "nondeterministic"],
 )
-def test_wrong(code: str, flags: list[str], verdict: str) -> None:
+def test_wrong(code: str, flags: list[str], verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("wrong.py").write_text(code)
+    # A process that dies or hangs costs seconds.
+    monkeypatch.setattr("flashcheck.search.ENOUGH_LOSSES", 2)
+    monkeypatch.setattr("flashcheck.causes.shrink", lambda problem, *_, **__: problem)
     isolate = verdict in ("CRASH", "TIMEOUT")
     ran = gate(
         "wrong.py:attention", "--dtype", "float32", "--budget", "250", "--report", "json=r.json",
