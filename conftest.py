@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
+
+# One thread for each process, before NumPy loads its BLAS: shared cores make it crawl.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
 
 ROOT = Path(__file__).resolve().parent
 

@@ -47,6 +47,7 @@ def causes(
     """Shrink one failure of each cause, the smallest first, each in at most `max_runs` runs."""
     left = sorted(failures, key=lambda f: (f.law != agreement, elements(f.problem)))
     stop = time.monotonic() + TOTAL_SECONDS
+    told: set[tuple[Problem, str]] = set()
     for _ in range(MAX_CAUSES):
         if not left:
             return
@@ -75,6 +76,9 @@ def causes(
             if f is trial.failure or (f.dtype in trial.dtypes and (needs <= features(f.problem)))
         ]
         left = [f for f in left if f not in same]
+        if (problem, trial.law.name) in told:
+            continue
+        told.add((problem, trial.law.name))
         yield Cause(
             dtype=problem.dtype,
             problem=problem,
@@ -170,7 +174,8 @@ def features(p: Problem) -> frozenset[str]:
         found.add("is_causal")
     if p.mask is not None:
         found.add("attn_mask")
-        found.add(f"{p.mask.kind} mask")
+        if p.mask.kind == "additive":
+            found.add("additive mask")
     if p.enable_gqa:
         found.add("enable_gqa")
     if p.scale is not None and p.scale <= 0:

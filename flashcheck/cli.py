@@ -10,10 +10,13 @@ from typing import Any
 import click
 
 import flashcheck
-from flashcheck import config
+from flashcheck import config, threads
 from flashcheck.formats import DTYPES
 
 COULD_NOT_RUN = 2
+
+# Imported before NumPy; said again here so that no one takes the import for unused.
+threads.pin()
 
 
 class _Fails(click.ClickException):

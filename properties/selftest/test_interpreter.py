@@ -510,6 +510,19 @@ def test_an_unknown_version_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         assert said is None or f"triton {version} is not known to flashcheck" in said
 
 
+def test_an_unknown_interpreter_stops_no_other_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Any:
+        raise AttributeError("no GridExecutor")
+
+    monkeypatch.setattr(interpreter, "_active", False)
+    monkeypatch.setattr(interpreter, "_replacements", missing)
+    with pytest.raises(AttributeError), interpreter.faithful():
+        pass
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "3.10.0")
+    with interpreter.faithful():
+        pass
+
+
 # -- against a GPU ------------------------------------------------------------------------
 
 

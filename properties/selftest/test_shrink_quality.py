@@ -121,7 +121,7 @@ def shrunk(fault: str, seed: int) -> tuple[list[Cause], int]:
         if count == 12:
             search.quota = 0
 
-    quota = 300 if fault else 150
+    quota = {"": 150, "keys 64": 800}.get(fault, 300)
     search = Search(kernel, [AGREEMENT], quota=quota, deadline=None, checked=enough)
     search.run(seed)
     found = causes(search.failures, {"float32": kernel}, AGREEMENT)
