@@ -9,7 +9,7 @@ PYTHON ?= python3
 JOBS ?= 2
 
 BIN := .venv/bin
-KERNELS ?= numpy_naive numpy_online fp32_stats torch_sdpa torch_sdpa[math] torch_sdpa[flash]
+KERNELS ?= numpy_naive numpy_online fp32_stats triton_flash torch_sdpa torch_sdpa[math] torch_sdpa[flash]
 FAULTY ?= numpy_online+acc_not_rescaled
 BUDGET ?= pr
 

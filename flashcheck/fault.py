@@ -11,8 +11,10 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import linecache
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 
 KERNELS = "flashcheck.kernels"
@@ -34,13 +36,16 @@ def load(kernel: str, fault: str) -> ModuleType:
     spec = importlib.util.find_spec(f"{KERNELS}.{kernel}")
     if spec is None or spec.origin is None:
         raise FaultError(f"no kernel is called {kernel!r}")
-    with open(spec.origin, encoding="utf-8") as file:
-        tree = ast.parse(file.read(), spec.origin)
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"), spec.origin)
+    text = ast.unparse(inject(tree, page.edits[kernel], fault))
+    # Triton and inspect read a function's source again: they must find the edited one.
+    file = f"{spec.origin}+{fault}"
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     module = ModuleType(f"{KERNELS}.{kernel}_with_{fault}")
     module.__package__ = KERNELS
-    module.__file__ = spec.origin
+    module.__file__ = file
     sys.modules[module.__name__] = module
-    exec(compile(inject(tree, page.edits[kernel], fault), spec.origin, "exec"), vars(module))
+    exec(compile(text, file, "exec"), vars(module))
     return module
 
 

@@ -110,6 +110,8 @@ class Target:
     returns_lse, dims, ... are found by probing: see `probe.py`
     source     sha256 of the source file, or None where there is none
     file, line where the function is defined, for annotations
+    interpreted it runs in Triton's interpreter on a CPU, which takes small problems only
+    note       what is not to be trusted about how it runs, a sentence, or None
     """
 
     name: str
@@ -121,6 +123,8 @@ class Target:
     source: str | None = None
     file: str | None = None
     line: int | None = None
+    interpreted: bool = False
+    note: str | None = None
 
     @property
     def configs(self) -> tuple[str | None, ...]:

@@ -17,6 +17,9 @@ from flashcheck.masks import Mask
 from flashcheck.problem import Problem
 from flashcheck.strategies import HEAD_DIMS, MASK_FORMS, WORK, Space
 
+INTERPRETED_LENGTH = 97
+"""Longest sequence for a kernel in Triton's interpreter: three blocks of 32 and one key."""
+
 USUAL = ("float32", "float16", "bfloat16")
 """What is gated when neither the user nor the kernel names dtypes."""
 
@@ -98,6 +101,7 @@ def probe(runner: Runner, target: Target, dtypes: tuple[str, ...] | None = None)
 def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
     """The space of one dtype, or None and the message with which it was refused."""
     kernel, options = prober.target.kernel, prober.target.options
+    interpreted = prober.target.interpreted
     known = tuple(kernel.head_dims) if kernel.head_dims is not None else None
     candidates = known or (64, *HEAD_DIMS)
     base = None
@@ -150,8 +154,10 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
         positive_scale=kernel.positive_scale,
         scale_none=scale_none,
         empty_keys=empty,
-        # The double-double oracle is slower.
-        work=WORK // 4 if dtype == "float64" else WORK,
+        # The double-double oracle is slower, and Triton's interpreter by far.
+        work=20_000 if interpreted else WORK // 4 if dtype == "float64" else WORK,
+        max_length=INTERPRETED_LENGTH if interpreted else 513,
+        max_heads=2 if interpreted else 64,
     )
     return space, ""
 
@@ -190,6 +196,13 @@ def _untested(
             "lse: it is not returned, which hides faults that only the lse shows (a normalizer "
             "summed from rounded P, the wrong base of the logarithm)"
         )
+    if target.interpreted:
+        lines.append(
+            f"sequences longer than {INTERPRETED_LENGTH} and more than 2 heads: Triton's "
+            "interpreter is slow; gate it on a GPU with --device cuda"
+        )
+    if target.note is not None:
+        lines.append(target.note)
     lines.append("backward: this version gates the forward pass")
     return lines
 

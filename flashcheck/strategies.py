@@ -64,7 +64,8 @@ class Space:
     """The problems that one kernel takes in one dtype: what probing found.
 
     mask_forms are (kind, dtype, rank); `causal_square` restricts is_causal to Lq = Lk;
-    `work` bounds batch * heads * len_q * len_k * (dim + dim_v) of a problem.
+    `max_heads` bounds batch * heads of a problem, `work` batch * heads * len_q * len_k *
+    (dim + dim_v).
     """
 
     dtype: str = "float32"
@@ -79,6 +80,7 @@ class Space:
     empty_keys: bool = True
     causal_square: bool = False
     max_length: int = 513
+    max_heads: int = 64
     work: int = WORK
     layouts: tuple[Layout, ...] = LAYOUTS
     seeds: int = field(default=1 << 16)
@@ -267,7 +269,8 @@ def _upto(longest: int) -> tuple[int, ...]:
 
 
 def _grids(space: Space) -> Sequence[tuple[int, int, int]]:
-    return [g for g in GRIDS if g[1] == g[2] or "enable_gqa" in space.options]
+    grids = [g for g in GRIDS if g[1] == g[2] or "enable_gqa" in space.options]
+    return [g for g in grids if g[0] * g[1] <= space.max_heads]
 
 
 def _forms(space: Space) -> Sequence[tuple[Kind, BiasDtype, int, bool, bool]]:

@@ -7,6 +7,7 @@ import faulthandler
 import mmap
 import os
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from flashcheck import arena
+from flashcheck import arena, interpreter
 from flashcheck.arena import Bytes
 from flashcheck.call import Call as Call
 from flashcheck.call import Job
@@ -309,6 +310,9 @@ def _child(spec: str, device: str, socket: str, memory: str, life: str) -> None:
 
         kernel, target = load(spec)
         executor = Executor(kernel, target, device or None)
+        if executor.device.type == "cpu" and "triton" in sys.modules:
+            # Nothing else in this process imports Triton: the kernel does, or may.
+            target = replace(target, interpreted=True, note=interpreter.status())
         connection.send((target, str(executor.device)))
     except TargetError as error:
         connection.send(str(error))

@@ -20,4 +20,5 @@ edits = {
             "acc = acc + p.to(dtype).to(stats) @ v",
         )
     ],
+    "triton_flash": [("acc = acc * alpha[:, None]", "acc = acc * 1.0")],
 }

@@ -112,7 +112,7 @@ def outside() -> dict[str, str]:
 
 def test_right_with_a_report() -> None:
     """Exit code 0; the JSON is valid and its checks are those of the budget, evenly spread."""
-    ran = gate("right.py:attention", "--budget", "1000", "--seed", "3", "--report", "json=r.json")
+    ran = gate("right.py:attention", "--budget", "600", "--seed", "3", "--report", "json=r.json")
     assert ran.code == 0, ran.output
     assert "PASSED" in ran.output
     assert "seed 3" in ran.output
@@ -122,7 +122,7 @@ def test_right_with_a_report() -> None:
     results = data["targets"][0]["results"]
     assert set(results) == {"float32", "float16", "bfloat16"}
     checks = [r["checks"] for r in results.values()]
-    assert sum(checks) == 1000
+    assert sum(checks) == 600
     assert max(checks) - min(checks) <= 1
     for result in results.values():
         counts = {name: group["checks"] for name, group in result["by_property"].items()}
@@ -282,12 +282,6 @@ def test_too_small_a_budget_proves_nothing() -> None:
     data = json.loads(Path("r.json").read_text())
     json_report.validate(data)
     assert sum(r["checks"] for r in data["targets"][0]["results"].values()) == 20
-
-
-def test_smoke_is_enough_for_a_verdict() -> None:
-    """200 checks are too few for all dtypes and properties: checks are added."""
-    ran = gate("right.py:attention", "--budget", "smoke")
-    assert ran.code == 0, ran.output
 
 
 def test_interrupted(folder: Path) -> None:

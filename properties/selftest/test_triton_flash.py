@@ -24,6 +24,7 @@ flash: Any = importlib.import_module("flashcheck.kernels.triton_flash")
 INF = math.inf
 SMALL = {"BLOCK_M": 16, "BLOCK_N": 16}
 WIDE = {"BLOCK_M": 32, "BLOCK_N": 64}
+TALL = {"BLOCK_M": 64, "BLOCK_N": 32}
 LARGE = {"BLOCK_M": 128, "BLOCK_N": 64}
 
 
@@ -112,6 +113,7 @@ PROBLEMS: dict[str, tuple[dict[str, int], dict[str, Any]]] = {
     "narrow v": ({"Lq": 9, "Lk": 33, "D": 40, "Dv": 3}, {}),
     "causal": ({"B": 2, "H": 2, "Lq": 33, "Lk": 33, "D": 8}, {"is_causal": True}),
     "causal, wide blocks": ({"Lq": 70, "Lk": 70}, {"is_causal": True, "config": WIDE}),
+    "causal, tall blocks": ({"Lq": 70, "Lk": 70}, {"is_causal": True, "config": TALL}),
     "causal, few queries": ({"Lq": 9, "Lk": 70}, {"is_causal": True}),
     "causal, few keys": ({"Lq": 70, "Lk": 9}, {"is_causal": True, "config": WIDE}),
     "grouped": ({"B": 2, "H": 6, "Hkv": 2, "Lq": 5, "Lk": 20}, {"enable_gqa": True}),
