@@ -62,6 +62,7 @@ class Key(NamedTuple):
     layout: Layout
     mask: tuple[int, ...] | None
     mask_dtype: str
+    mask_repeats: tuple[bool, ...]
     order: Order
 
 
@@ -117,6 +118,7 @@ def key_of(inputs: Inputs, order: Order) -> Key:
         layout=inputs.layout,
         mask=None if inputs.mask is None else inputs.mask.shape,
         mask_dtype=inputs.mask_dtype,
+        mask_repeats=_repeats(inputs.mask),
         order=order,
     )
 
@@ -134,8 +136,7 @@ def plan(key: Key) -> Plan:
         for name, shape in (("q", key.q), ("k", key.k), ("v", key.v)):
             builder.tensor(name, shape, layout)
     if key.mask is not None:
-        storage = builder.storage(("mask",), key.mask_dtype, math.prod(key.mask))
-        builder.views.append(View("mask", storage, key.mask, _contiguous(key.mask), 0))
+        builder.mask(key.mask, layout)
     return Plan(key, tuple(builder.views), tuple(builder.storages), builder.end)
 
 
@@ -158,7 +159,8 @@ class _Builder:
     def tensor(self, name: str, shape: tuple[int, ...], layout: Layout) -> None:
         """q, k or v, of shape [B, H, L, D], alone in its storage."""
         b, h, length, d = shape
-        heads_first = (self.key.order == "bhsd") != (layout == "transposed")
+        moved = layout == "transposed" or layout == f"mixed_{name}"
+        heads_first = (self.key.order == "bhsd") != moved
         same_batch = name != "q" and layout == "expanded_batch"
         same_head = name != "q" and layout == "expanded_heads"
         b, h = (1 if same_batch else b), (1 if same_head else h)
@@ -168,10 +170,30 @@ class _Builder:
             sb, sh, sl, sd = _contiguous((b, h, length, d))
         else:
             sb, sl, sh, sd = _contiguous((b, length, h, d))
+        step = 2 if layout == "strided" else 1
+        sb, sh, sl, sd = (step * stride for stride in (sb, sh, sl, sd))
         sb, sh = (0 if same_batch else sb), (0 if same_head else sh)
         offset = 1 if layout == "offset" else 0
-        storage = self.storage((name,), self.key.dtype, b * h * length * d + offset)
+        storage = self.storage((name,), self.key.dtype, step * b * h * length * d + offset)
         self._view(name, storage, shape, (sb, sh, sl, sd), offset)
+
+    def mask(self, shape: tuple[int, ...], layout: Layout) -> None:
+        """The mask, as it is passed; axes that repeat have stride 0."""
+        repeats = self.key.mask_repeats
+        stored = [1 if again else n for n, again in zip(shape, repeats, strict=True)]
+        axes = list(range(len(shape)))
+        if layout in ("transposed", "packed") and len(axes) > 1:
+            axes[-2:] = axes[:-3:-1]
+        if layout == "padded":
+            stored[-1] += PAD_CHANNELS
+        step, offset = (2 if layout == "strided" else 1), (1 if layout == "offset" else 0)
+        ordered = _contiguous(tuple(stored[axis] for axis in axes))
+        strides = [0] * len(shape)
+        for axis, stride in zip(axes, ordered, strict=True):
+            strides[axis] = 0 if repeats[axis] else step * stride
+        count = step * math.prod(stored) + offset
+        storage = self.storage(("mask",), self.key.mask_dtype, count)
+        self.views.append(View("mask", storage, shape, tuple(strides), offset))
 
     def packed(self) -> None:
         """q, k and v as [B, L, 3, H, D], as one projection of the activations gives them."""
@@ -194,6 +216,13 @@ class _Builder:
             shape = (shape[0], shape[2], shape[1], shape[3])
             strides = (strides[0], strides[2], strides[1], strides[3])
         self.views.append(View(name, storage, shape, strides, offset))
+
+
+def _repeats(mask: NDArray[Any] | None) -> tuple[bool, ...]:
+    """Which axes of the mask hold the same elements over and over (stride 0)."""
+    if mask is None:
+        return ()
+    return tuple(s == 0 and n > 1 for n, s in zip(mask.shape, mask.strides, strict=True))
 
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -62,6 +62,7 @@ def gate(targets: tuple[str, ...], **flags: Any) -> None:
     if not names:
         raise _Fails("no TARGET: name a kernel, such as path/to/file.py:attention, or set "
                      "kernels in [tool.flashcheck] of pyproject.toml")  # fmt: skip
+    from flashcheck.budget import Budget
     from flashcheck.events import Event, RunFinished
     from flashcheck.gating import EXAMPLES, MAX_VACUOUS
     from flashcheck.gating import gate as run
@@ -73,6 +74,10 @@ def gate(targets: tuple[str, ...], **flags: Any) -> None:
         reports = [parse_report(text) for text in _list(settings.get("report"))]
     except ValueError as error:
         raise _Fails(f"--report: {error}") from None
+    try:
+        budget = Budget.parse(str(settings.get("budget", "pr")))
+    except ValueError as error:
+        raise _Fails(f"--budget: {error}") from None
     for _, path in reports:
         path.parent.mkdir(parents=True, exist_ok=True)
     recorder = Recorder()
@@ -93,7 +98,7 @@ def gate(targets: tuple[str, ...], **flags: Any) -> None:
             names,
             dtypes=_dtypes(_list(settings.get("dtype"))),
             device=settings.get("device"),
-            budget=str(settings.get("budget", "pr")),
+            budget=budget.name,
             seed=settings.get("seed"),
             examples=settings.get("examples") or EXAMPLES,
             isolate=not flags["no_isolate"],
@@ -102,7 +107,7 @@ def gate(targets: tuple[str, ...], **flags: Any) -> None:
             command=" ".join(["flashcheck", *map(shlex.quote, sys.argv[1:])]),
             listeners=(listen,),
         )
-    except (ValueError, OSError) as error:
+    except OSError as error:
         raise _Fails(str(error)) from None
     finally:
         terminal.close()

@@ -16,7 +16,17 @@ import numpy as np
 from flashcheck.formats import FORMATS, Array, Bools, Format
 
 Layout = Literal[
-    "contiguous", "transposed", "packed", "padded", "offset", "expanded_batch", "expanded_heads"
+    "contiguous",
+    "transposed",
+    "packed",
+    "padded",
+    "offset",
+    "expanded_batch",
+    "expanded_heads",
+    "strided",
+    "mixed_q",
+    "mixed_k",
+    "mixed_v",
 ]
 LAYOUTS: tuple[Layout, ...] = (
     "contiguous",
@@ -26,6 +36,10 @@ LAYOUTS: tuple[Layout, ...] = (
     "offset",
     "expanded_batch",
     "expanded_heads",
+    "strided",
+    "mixed_q",
+    "mixed_k",
+    "mixed_v",
 )
 
 
@@ -39,7 +53,11 @@ class Inputs:
       contiguous; transposed (stored [B, L, H, D]); packed (q, k and v interleaved in one
       storage where the shapes allow, else transposed); padded (rows and channels longer in
       memory than in the view); offset (a storage offset of one element); expanded_batch,
-      expanded_heads (stride 0 in k and v).
+      expanded_heads (stride 0 in k and v, and in the mask where it does not differ); strided
+      (every second channel of longer rows); mixed_q, mixed_k, mixed_v (that one stored
+      [B, L, H, D], the others contiguous). The mask follows: its last two axes swapped in
+      memory for transposed and packed, its rows longer for padded, every second element for
+      strided, and an offset for offset.
     `passed` names options that are passed although they are neutral; `bottom_right` is how
     the kernel under test declares is_causal to be aligned.
     """

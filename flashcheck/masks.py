@@ -12,7 +12,9 @@ from flashcheck.formats import FORMATS, Array, Bools
 
 Kind = Literal["bool", "additive"]
 BiasDtype = Literal["float32", "query"]
-Hides = Literal["nothing", "tail", "head", "row", "block", "future", "window", "random", "all"]
+Hides = Literal[
+    "nothing", "tail", "head", "row", "block", "future", "window", "random", "all", "holes", "dent"
+]
 
 HIDES: tuple[Hides, ...] = (
     "nothing",
@@ -24,6 +26,8 @@ HIDES: tuple[Hides, ...] = (
     "window",
     "random",
     "all",
+    "holes",
+    "dent",
 )
 
 
@@ -40,12 +44,16 @@ class Mask:
       window     keys further than `amount` from the query's position
       random     about half, by a hash
       all        every key of every row
+      holes      every third key, from `amount` on
+      dent       the future, and key 0 from query 2
     kind      "bool" (True takes part), or "additive" (-inf hides)
     dtype     of an additive mask: "float32", or "query" for the query's own
     bias      finite additive values where nothing is hidden (a Fill over
               [batch, heads, len_k, len_q], transposed)
     rank      4, or 2; 3 and 1 where the kernel takes them
     per_batch, per_head   whether a mask of rank 4 differs over batch and heads
+    per_query, per_key    whether it differs over queries and keys; else that axis has size 1,
+              and without keys only "row" and "all" hide anything
     """
 
     kind: Kind = "bool"
@@ -56,6 +64,8 @@ class Mask:
     rank: int = 4
     per_batch: bool = False
     per_head: bool = False
+    per_query: bool = True
+    per_key: bool = True
 
     def evaluate(
         self, batch: int, heads: int, len_q: int, len_k: int, query_dtype: str, seed: int
@@ -63,12 +73,13 @@ class Mask:
         """The mask in the shape in which it is passed: bool, or float64 with -inf."""
         b = batch if self.per_batch and self.rank == 4 else 1
         h = heads if self.per_head and self.rank >= 3 else 1
-        rows = 1 if self.rank == 1 else len_q
-        visible = self._visible(b, h, rows, len_k, seed)
+        rows = len_q if self.per_query and self.rank > 1 else 1
+        keys = len_k if self.per_key else min(len_k, 1)
+        visible = self._visible(b, h, rows, keys, seed)
         mask: Bools | Array = visible
         if self.kind == "additive":
             fmt = FORMATS[query_dtype if self.dtype == "query" else "float32"]
-            bias = self.bias.evaluate((b, h, len_k, rows), fmt, seed + 1).swapaxes(2, 3)
+            bias = self.bias.evaluate((b, h, keys, rows), fmt, seed + 1).swapaxes(2, 3)
             mask = np.where(visible, bias, -np.inf)
         return mask.reshape(mask.shape[4 - self.rank :])
 
@@ -78,7 +89,9 @@ class Mask:
         # Batches and heads that differ do so by one more hidden key each.
         extra = np.arange(b).reshape(-1, 1, 1, 1) + np.arange(h).reshape(1, -1, 1, 1)
         amount = self.amount + extra
-        if self.hides == "tail":
+        if not self.per_key and self.hides not in ("row", "all"):
+            seen = j >= 0
+        elif self.hides == "tail":
             seen = j < len_k - amount
         elif self.hides == "head":
             seen = j >= amount
@@ -90,6 +103,10 @@ class Mask:
             seen = j <= i + amount
         elif self.hides == "window":
             seen = np.abs(j - i) <= amount
+        elif self.hides == "holes":
+            seen = j % 3 != amount % 3
+        elif self.hides == "dent":
+            seen = (j <= i + amount) & ((i != 2) | (j != 0))
         elif self.hides == "random":
             coin = Fill(noise="signs", spread=1.0).evaluate(
                 (b, h, rows, len_k), FORMATS["float32"], seed

@@ -157,7 +157,7 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
         # The double-double oracle is slower, and Triton's interpreter by far.
         work=20_000 if interpreted else WORK // 4 if dtype == "float64" else WORK,
         max_length=INTERPRETED_LENGTH if interpreted else 513,
-        max_heads=2 if interpreted else 64,
+        max_heads=2 if interpreted else 256,
     )
     return space, ""
 

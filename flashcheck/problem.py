@@ -140,6 +140,9 @@ def _inputs(p: Problem, _: str) -> Inputs:
     mask_dtype = "bool"
     if p.mask is not None:
         mask = p.mask.evaluate(p.batch, p.heads, p.len_q, p.len_k, p.dtype, p.seed * 4 + 3)
+        if p.layout.startswith("expanded") and p.mask.rank == 4:
+            repeated: Any = np.broadcast_to(mask, (p.batch, p.heads, *mask.shape[2:]))
+            mask = repeated
         if p.mask.kind == "additive":
             mask_dtype = p.dtype if p.mask.dtype == "query" else "float32"
     return Inputs(
@@ -306,10 +309,14 @@ def _describe_mask(m: Mask) -> str:
         "window": f"keys further than {m.amount} hidden",
         "random": "about half hidden at random",
         "all": "every key hidden",
+        "holes": f"every third key hidden, from key {m.amount % 3} on",
+        "dent": f"keys beyond the query's position + {m.amount} hidden, and key 0 from query 2",
     }[m.hides]
     kind = "boolean mask" if m.kind == "bool" else f"additive {m.dtype} mask"
     each = [n for n, own in (("batch", m.per_batch), ("head", m.per_head)) if own]
     own = f", one for each {' and '.join(each)}" if each else ""
+    own += "" if m.per_query or m.rank == 1 else ", the same for every query"
+    own += "" if m.per_key else ", the same for every key"
     text = f"{kind} of rank {m.rank}{own} ({hidden}"
     if m.kind == "additive" and m.bias != Fill():
         text += f", bias {_describe_fill(m.bias, 'k')}"

@@ -263,6 +263,8 @@ def _simpler_masks(m: Mask, keys: int) -> Iterator[Mask]:
         yield replace(m, hides="nothing", amount=0)
     if m.per_batch or m.per_head:
         yield replace(m, per_batch=False, per_head=False)
+    if not (m.per_query and m.per_key):
+        yield replace(m, per_query=True, per_key=True)
     if m.kind == "additive":
         yield replace(m, kind="bool", bias=Fill(), dtype="float32")
         if m.bias != Fill():

@@ -20,12 +20,15 @@ from flashcheck.kernel import OPTIONS
 from flashcheck.masks import HIDES, BiasDtype, Hides, Kind, Mask
 from flashcheck.problem import Problem
 
-HEAD_DIMS: tuple[int, ...] = (16, 1, 2, 3, 8, 24, 32, 40, 64, 80, 96, 128)
+HEAD_DIMS: tuple[int, ...] = (
+    16, 1, 2, 3, 8, 24, 32, 33, 40, 64, 72, 80, 96, 128, 192, 256,
+)  # fmt: skip
 """Head sizes that are tried, the one most kernels take first."""
 
 GRIDS: tuple[tuple[int, int, int], ...] = (
     (1, 1, 1), (1, 2, 2), (2, 1, 1), (2, 2, 2), (1, 3, 3), (3, 2, 2), (2, 8, 8), (5, 7, 7),
-    (1, 2, 1), (1, 4, 2), (2, 4, 2), (1, 6, 2), (2, 6, 3), (1, 8, 1),
+    (1, 2, 1), (1, 4, 2), (2, 4, 2), (1, 6, 2), (2, 6, 3), (1, 8, 1), (1, 8, 2), (2, 12, 4),
+    (17, 8, 8),
 )  # fmt: skip
 """(batch, query heads, key heads)."""
 
@@ -42,21 +45,35 @@ MAGNITUDES: tuple[float, ...] = (
 
 SCALES: tuple[float | None, ...] = (
     None, None, None, None, 1.0, 0.5, 0.125, 2.0**-10, 0.0, -1.0, -0.25, 3.0, 0.0883883461356163,
+    -0.02, 0.7071067690849304, -3.0, 0.037, 2.0**-20, 1.7, 0.01, -0.1,
 )  # fmt: skip
 
-MASK_FORMS: tuple[tuple[Kind, BiasDtype, int, bool, bool], ...] = (
-    ("bool", "float32", 4, False, False), ("bool", "float32", 2, False, False),
-    ("bool", "float32", 4, True, False), ("bool", "float32", 4, False, True),
-    ("bool", "float32", 4, True, True), ("bool", "float32", 3, False, False),
-    ("bool", "float32", 1, False, False), ("additive", "query", 4, False, False),
-    ("additive", "query", 2, False, False), ("additive", "query", 4, True, True),
-    ("additive", "float32", 4, False, False), ("additive", "float32", 2, False, False),
-    ("additive", "float32", 4, False, True), ("additive", "float32", 4, True, False),
+MASK_FORMS: tuple[tuple[Kind, BiasDtype, int, str], ...] = (
+    ("bool", "float32", 4, "qk"), ("bool", "float32", 2, "qk"), ("bool", "float32", 4, "bqk"),
+    ("bool", "float32", 4, "hqk"), ("bool", "float32", 4, "bhqk"), ("bool", "float32", 4, "bk"),
+    ("bool", "float32", 4, "k"), ("bool", "float32", 2, "k"), ("bool", "float32", 4, "bq"),
+    ("bool", "float32", 3, "qk"), ("bool", "float32", 1, "k"), ("additive", "query", 4, "qk"),
+    ("additive", "query", 2, "qk"), ("additive", "query", 4, "bhqk"),
+    ("additive", "query", 4, "bk"), ("additive", "query", 4, "q"),
+    ("additive", "float32", 4, "qk"), ("additive", "float32", 2, "qk"),
+    ("additive", "float32", 4, "hqk"), ("additive", "float32", 4, "bqk"),
+    ("additive", "float32", 4, "hq"),
 )  # fmt: skip
-"""(kind, dtype, rank, per_batch, per_head)."""
+"""(kind, dtype, rank, the axes over which it differs: batch, heads, queries, keys)."""
 
 
 WORK = 400_000
+
+
+BIASES: tuple[Fill, ...] = (
+    Fill(), Fill(noise="normal", spread=1.0), Fill(noise="normal", spread=64.0),
+    Fill(noise="normal", spread=8.0), Fill(level=-1e4, noise="normal", spread=4.0),
+    Fill(level=-65504.0), Fill(noise="normal", spread=1000.0),
+    Fill("cycle", level=-1e4, base=0.0, period=2), Fill(), Fill("stairs", level=-0.5),
+    Fill(level=3e4),
+)  # fmt: skip
+"""What an additive mask adds where it hides nothing. A finite value hides nothing, however
+large: kernels that take -1e4 or the smallest finite number for -inf are wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +90,14 @@ class Space:
     head_dims: tuple[int, ...] = HEAD_DIMS
     dim_v_differs: bool = True
     mask_forms: frozenset[tuple[str, str, int]] = frozenset(
-        (kind, dtype, rank) for kind, dtype, rank, _, _ in MASK_FORMS
+        (kind, dtype, rank) for kind, dtype, rank, _ in MASK_FORMS
     )
     positive_scale: bool = False
     scale_none: bool = True
     empty_keys: bool = True
     causal_square: bool = False
     max_length: int = 513
-    max_heads: int = 64
+    max_heads: int = 256
     work: int = WORK
     layouts: tuple[Layout, ...] = LAYOUTS
     seeds: int = field(default=1 << 16)
@@ -273,7 +290,7 @@ def _grids(space: Space) -> Sequence[tuple[int, int, int]]:
     return [g for g in grids if g[0] * g[1] <= space.max_heads]
 
 
-def _forms(space: Space) -> Sequence[tuple[Kind, BiasDtype, int, bool, bool]]:
+def _forms(space: Space) -> Sequence[tuple[Kind, BiasDtype, int, str]]:
     return [f for f in MASK_FORMS if f[:3] in space.mask_forms]
 
 
@@ -289,7 +306,8 @@ def _assemble(space: Space, draws: tuple[int, ...]) -> Problem:
     queries = max(keys, 1) if square else lengths[max(len_q - 2, 0) if len_q else 0]
     # Keep the problem small: fewer heads first, then fewer queries.
     cost = (d + dv) * max(keys, 1)
-    if batch * heads * queries * cost > space.work:
+    many = batch * heads > 16 and batch * heads * cost <= space.work
+    if batch * heads * queries * cost > space.work and not many:
         batch, heads, kv_heads = (1, 1, 1) if heads == kv_heads else (1, heads // kv_heads, 1)
     queries = max(1, min(queries, space.work // (cost * batch * heads)))
     is_causal = bool(causal) and not (space.causal_square and queries != keys)
@@ -318,15 +336,14 @@ def _mask(space: Space, hides: int, amount: int, form: int, keys: int) -> Mask |
     # Half of the draws have no mask.
     if hides <= len(HIDES) - 1:
         return None
-    kind, dtype, rank, per_batch, per_head = _forms(space)[form]
+    kind, dtype, rank, axes = _forms(space)[form]
     which: Hides = HIDES[hides - len(HIDES)]
     n = amount if amount < 18 else (keys, keys - 1, 32, 33, 64, 100)[amount - 18]
-    bias = Fill()
-    if kind == "additive" and amount % 3 == 1:
-        bias = Fill(noise="normal", spread=(1.0, 8.0, 64.0)[amount % 9 // 3])
+    bias = BIASES[amount % len(BIASES)] if kind == "additive" else Fill()
     return Mask(
-        kind=kind, hides=which, amount=max(n, 0), dtype=dtype, bias=bias,
-        rank=rank, per_batch=per_batch, per_head=per_head,
+        kind=kind, hides=which, amount=max(n, 0), dtype=dtype, bias=bias, rank=rank,
+        per_batch="b" in axes, per_head="h" in axes, per_query="q" in axes or rank == 1,
+        per_key="k" in axes,
     )  # fmt: skip
 
 

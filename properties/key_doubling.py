@@ -18,10 +18,14 @@ def applies(case: Case) -> bool:
 @law("doubling every key leaves out as it was and adds ln 2 to lse", applies=applies)
 def key_doubling(case: Case, judge: Judge) -> None:
     x = case.inputs
+    mask = x.mask
+    # A mask that is the same for every key goes on being so.
+    if mask is not None and mask.shape[-1] == x.k.shape[2]:
+        mask = np.concatenate([mask, mask], -1)
     twice = x.with_(
         k=np.concatenate([x.k, x.k], 2),
         v=np.concatenate([x.v, x.v], 2),
-        mask=None if x.mask is None else np.concatenate([x.mask, x.mask], -1),
+        mask=mask,
     )
     first, second, rows = case.exact_bound(), case.exact_bound(twice), case.judged_rows()
     judge.within("out", case.out(twice), case.out(), first.out + second.out, judged=rows[..., None])

@@ -159,6 +159,3 @@ def _wider(c: Contract, case: Case) -> Iterator[tuple[str, Contract]]:
         # A scale that is a power of two rounds nothing.
         if abs(math.frexp(case.inputs.exact_scale)[0]) != 0.5:
             yield "scale_in_input_dtype=True", replace(c, scale_in_input_dtype=True)
-        yield 'qk="tf32"', replace(c, qk="tf32")
-        if dtype == "float16":
-            yield 'p_dtype="bfloat16"', replace(c, p_dtype="bfloat16")

@@ -211,7 +211,12 @@ def _groups(
     first, cause = said[0]
     more = "".join(f", {text[0].lower()}{text[1:]}" for text, _ in said[1:])
     causes = {cause for _, cause in said}
-    return f"{first}{more} in {name}{relative}{cause if len(causes) == 1 or not more else ''}"
+    cause = cause if len(causes) == 1 or not more else ""
+    visible = np.isfinite(s)
+    if "was not rescaled" in cause and len(runs) == int(visible.sum()) and np.ptp(w[visible]) == 0:
+        # One key a run and all alike: that is also what scores of zero look like.
+        cause += ", or the scores were not read"
+    return f"{first}{more} in {name}{relative}{cause}"
 
 
 def _weighs(part: slice, ratio: float, lead: float, earlier: bool) -> tuple[str, str]:

@@ -415,7 +415,7 @@ def test_every_field_that_changes_bits_is_in_the_sentence() -> None:
     )  # fmt: skip
     other: dict[str, Any] = {
         "per_batch": True, "per_head": True, "amount": 3, "hides": "head", "kind": "bool",
-        "dtype": "query", "rank": 2, "bias": NORMAL,
+        "dtype": "query", "rank": 2, "bias": NORMAL, "per_query": False, "per_key": False,
     }  # fmt: skip
     assert base.mask is not None
     assert set(other) == {f.name for f in dataclasses.fields(Mask)}
