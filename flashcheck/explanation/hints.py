@@ -155,7 +155,7 @@ def _wider(c: Contract, case: Case) -> Iterator[tuple[str, Contract]]:
         yield 'qk="tf32"', replace(c, qk="tf32")
         yield 'p_dtype="float16"', replace(c, p_dtype="float16")
         yield 'p_dtype="bfloat16"', replace(c, p_dtype="bfloat16")
-    if dtype in ("float16", "bfloat16"):
-        # A scale that is a power of two rounds nothing.
-        if abs(math.frexp(case.inputs.exact_scale)[0]) != 0.5:
-            yield "scale_in_input_dtype=True", replace(c, scale_in_input_dtype=True)
+    # A scale that is a power of two rounds nothing.
+    rounds = abs(math.frexp(case.inputs.exact_scale)[0]) != 0.5
+    if dtype in ("float16", "bfloat16") and rounds:
+        yield "scale_in_input_dtype=True", replace(c, scale_in_input_dtype=True)

@@ -63,6 +63,13 @@ def _missing(name: str, w: Array, p: Array, tol: Array, differs: Bools) -> str |
     rest = np.where(gone, 0.0, p)
     what = keys(int(j) for j in np.flatnonzero(gone))
     owner = "" if name == "query 0" else f" in {name}"
+    # exp rounds to zero below half of float16's smallest number, 2^-25.
+    weight = p / p.max()
+    if weight[gone].max() <= 2.0**-25 < weight[~gone & (p > 0)].min():
+        return (
+            f"Output is missing the contribution of {what}{owner}, all of which weigh less than "
+            "2^-25: an intermediate underflows in float16"
+        )
     if _agree(w, rest / rest.sum(), tol):
         return f"Output is missing the contribution of {what}{owner}, as if not there at all"
     if _agree(w, rest, tol):
