@@ -112,6 +112,13 @@ class Case:
         lse = reply.lses[0] if reply.lses else None
         return oracle.evaluate(self.inputs, self.attention(), b.out, b.lse, reply.outs[0], lse)
 
+    def leeway(self, output: str) -> Array | None:
+        """By how much two equal calls may differ: None, not at all, if deterministic."""
+        if self.kernel.deterministic:
+            return None
+        bound = self.exact_bound()
+        return 2 * (bound.out if output == "out" else bound.lse)
+
     def judged_rows(self, x: Inputs | None = None) -> Bools:
         """[B, Hq, Lq]: rows about which the kernel's contract says something.
 

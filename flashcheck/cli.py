@@ -36,18 +36,20 @@ def main() -> None:
 @click.option("--dtype", multiple=True, metavar="D[,D]", help="dtypes [default: all it takes]")
 @click.option("--device", metavar="cpu|cuda[:i]", help="where to run [default: cpu]")
 @click.option("--budget", metavar="smoke|pr|nightly|N|Ns", help="for each TARGET [default: pr]")
-@click.option("--seed", type=int, help="repeat a run [default: a fresh one, printed]")
+@click.option("--seed", type=click.IntRange(0), help="repeat a run [default: a fresh one, printed]")
 @click.option(
     "--report", multiple=True, metavar="FORMAT=PATH", help="json, md or junit; repeatable"
 )
 @click.option("--examples", metavar="DIR", help="where failing inputs go [.flashcheck/examples]")
-@click.option("--timeout", type=float, help="seconds a call may take [60]")
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), help="seconds a call may take [60]"
+)
 @click.option("--max-vacuous", type=float, help="share of checks that may prove nothing [0.1]")
 @click.option("--no-isolate", is_flag=True, help="run the kernel in this process, for debuggers")
 @click.option("-q", "--quiet", is_flag=True, help="failures and the verdict only")
 @click.option("--no-color", is_flag=True, help="plain text (NO_COLOR is respected too)")
 def gate(targets: tuple[str, ...], **flags: Any) -> None:
-    r"""Check kernels; the entry point for CI.
+    """Check kernels; the entry point for CI.
 
     TARGET is a registered name (numpy_online, torch_sdpa[math]), package.module:attribute or
     path/to/file.py:attribute: a callable with the signature of torch's
@@ -56,7 +58,7 @@ def gate(targets: tuple[str, ...], **flags: Any) -> None:
     \b
     Exit codes: 0 every check is within its bound; 1 a kernel is wrong; 2 could not run;
     3 ran, but proves nothing; 130 interrupted.
-    """
+    """  # noqa: D301 (click reads the backspace)
     settings = _settings(flags)
     names = list(targets) or settings.get("kernels", [])
     if not names:
@@ -119,7 +121,12 @@ def gate(targets: tuple[str, ...], **flags: Any) -> None:
 @click.option("--kernel", metavar="TARGET", help="run the same inputs on another kernel")
 @click.option("--device", metavar="cpu|cuda[:i]", help="where to run [default: as recorded]")
 @click.option("--examples", metavar="DIR", help="where examples are [.flashcheck/examples]")
-@click.option("--timeout", type=float, default=60.0, help="seconds a call may take [60]")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    help="seconds a call may take [60]",
+)
 @click.option("--no-isolate", is_flag=True, help="run the kernel in this process, for debuggers")
 def replay(
     what: tuple[str, ...],

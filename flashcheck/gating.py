@@ -32,7 +32,7 @@ from flashcheck.law import Law, Subject, laws
 from flashcheck.oracle.selfcheck import numpy_exp_error
 from flashcheck.probe import Probed, probe
 from flashcheck.problem import Problem
-from flashcheck.search import MIN_CHECKS, Search
+from flashcheck.search import LOST, MIN_CHECKS, Search
 from flashcheck.verdict import Check
 from flashcheck.worker import InProcess, Worker
 
@@ -126,6 +126,7 @@ class _Run:
     laws: tuple[Law, ...] = ()
     environment: dict[str, Any] = field(default_factory=dict)
     tally: _Tally = field(default_factory=_Tally)
+    names: set[str] = field(default_factory=set)
 
     def all(self, targets: Sequence[GateTarget]) -> Result:
         start = time.monotonic()
@@ -184,6 +185,10 @@ class _Run:
         with self._runner(given) as runner:
             try:
                 target = runner.start()
+                # Two files of one name in two folders are two kernels.
+                if target.name in self.names:
+                    target = replace(target, name=spec)
+                self.names.add(target.name)
                 device = runner.device
                 probed = probe(runner, target, self.dtypes)
             except TargetError as error:
@@ -243,6 +248,9 @@ class _Run:
             )
             searches.append(search)
             search.run(self.seed * 131 + zlib.crc32(f"{target.name} {dtype}".encode()))
+            if search.stopped_by == LOST:
+                # The same crash or hang in every dtype would cost minutes and tell nothing new.
+                return
 
     def _checked(self, target: Target, dtype: str) -> Callable[[Problem, str | None, Check], None]:
         def checked(problem: Problem, config: str | None, check: Check) -> None:

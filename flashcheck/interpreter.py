@@ -76,6 +76,22 @@ def faithful() -> Iterator[None]:
         yield
 
 
+def kernels_loaded() -> bool:
+    """Whether a module of this process, other than torch's and Triton's own, has a Triton kernel.
+
+    Importing Triton alone, as torch.compile does, makes no kernel a Triton kernel.
+    """
+    if "triton" not in sys.modules:
+        return False
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in ("torch", "triton") or module is None:
+            continue
+        for value in list(getattr(module, "__dict__", {}).values()):
+            if type(value).__module__.startswith("triton.runtime"):
+                return True
+    return False
+
+
 def status() -> str | None:
     """What is not to be trusted about Triton on this CPU, as a sentence; None if nothing."""
     try:

@@ -80,6 +80,19 @@ class Judge:
             self._worst = Worst(output, at, float(got[at]), math.nan, math.inf, 0.0, 0.0)
             self._fail(f"{output} not finite", self._sentence(output, wrong, judged))
 
+    def unchanged(
+        self, output: str, first: Array, second: Array, bound: Array | None, symptom: str, what: str
+    ) -> None:
+        """Judge that a result is what it was: bit for bit, or within `bound` where it is given.
+
+        A kernel that is declared not to be deterministic keeps its bits from no call to the
+        next; its results still lie within the sum of their bounds.
+        """
+        if bound is None:
+            self.identical(output, first, second, symptom, what)
+        else:
+            self.within(output, second, first, bound)
+
     def identical(self, output: str, first: Array, second: Array, symptom: str, what: str) -> None:
         """Judge that two results have the same bits; `what` says what was done in between."""
         differ = first.view(np.uint64) != second.view(np.uint64)

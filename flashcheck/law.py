@@ -56,7 +56,9 @@ class Law:
         about = {
             "gqa_repeated_heads": "enable_gqa" in options,
             "causal_prefix": "is_causal" in options,
-            "poison_masked": bool(options & {"attn_mask", "is_causal"}),
+            # Aligned bottom-right, the last query sees every key.
+            "poison_masked": "attn_mask" in options
+            or ("is_causal" in options and target.kernel.causal_alignment == "top_left"),
             "neutral_options": bool(target.options),
             "repeat": target.kernel.deterministic,
         }

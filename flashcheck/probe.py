@@ -20,6 +20,9 @@ from flashcheck.strategies import HEAD_DIMS, MASK_FORMS, WORK, Space
 INTERPRETED_LENGTH = 97
 """Longest sequence for a kernel in Triton's interpreter: three blocks of 32 and one key."""
 
+MOST_LOST = 1
+"""Processes that probing may lose before it takes the rest for supported."""
+
 USUAL = ("float32", "float16", "bfloat16")
 """What is gated when neither the user nor the kernel names dtypes."""
 
@@ -48,6 +51,7 @@ class _Prober:
         self.target = target
         self.messages: dict[str, list[str]] = {}
         self.lse = False
+        self.lost = 0
 
     def takes(
         self, problem: Problem, feature: str | None, *, passed: str = "", errors: bool = True
@@ -57,12 +61,17 @@ class _Prober:
         `passed` names an option to pass at its neutral value; `errors` says whether an
         ordinary exception is a refusal.
         """
+        if self.lost >= MOST_LOST:
+            return True
         x = problem.inputs()
         if passed:
             x = x.with_(passed=frozenset({passed}))
         self.runner.submit(Call(x, self.target.configs[0]))
         reply = self.runner.result()
         self.lse = self.lse or bool(reply.lses)
+        # A crash or a hang is no refusal: the search will tell of it. Enough is enough, since
+        # each costs a process.
+        self.lost += reply.status in ("died", "timeout")
         if reply.status == "unsupported" or (errors and reply.status == "error"):
             if feature is not None:
                 self.messages.setdefault(_message(reply), []).append(feature)

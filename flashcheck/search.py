@@ -22,8 +22,11 @@ LAWS_PER_PROBLEM = 3
 ENOUGH_FAILURES = 40
 """Failing checks after which a dtype is not searched further."""
 
-ENOUGH_LOSSES = 4
+ENOUGH_LOSSES = 2
 """Processes lost to crashes or timeouts after which a dtype is not searched further."""
+
+LOST = "lost processes"
+"""Why a search stopped that lost too many."""
 
 ROUND = 400
 """Problems of one Hypothesis run, at most."""
@@ -59,7 +62,7 @@ class Search:
 
     quota: checks to make, or None; deadline: time.monotonic() at which to stop, or None;
     complete: whether the quota is exceeded where a law has too few checks by then.
-    After `run`, `failures`, `counts` (checks by law), `refused` (messages) and `stopped_by`
+    After `run`, `failures`, `counts` (checks by law), `refused` (by law) and `stopped_by`
     say what came of it.
     """
 
@@ -137,8 +140,10 @@ class Search:
         for law in self._choose(case):
             check = law.check(case)
             if check.verdict is Verdict.UNSUPPORTED:
-                self.refused[check.message] += 1
-                return
+                self.refused[law.name] += 1
+                if law is self.laws[0]:
+                    return
+                continue
             self.counts[law.name] += 1
             self.vacuous += check.verdict is Verdict.VACUOUS
             self.checked(problem, config, check)
@@ -158,7 +163,8 @@ class Search:
         most = LAWS_PER_PROBLEM
         if self.quota is not None and not self.complete:
             most = min(most, self.quota - self.counts.total())
-        for law in sorted(others, key=lambda law: self.counts[law.name]):
+        # What a kernel keeps refusing comes last, or nothing else would have its turn.
+        for law in sorted(others, key=lambda law: self.counts[law.name] + self.refused[law.name]):
             if len(chosen) >= most:
                 break
             if law.applies(case):
@@ -173,7 +179,7 @@ class Search:
         elif len(self.failures) >= ENOUGH_FAILURES:
             self.stopped_by = "failures"
         elif self._losses >= ENOUGH_LOSSES:
-            self.stopped_by = "lost processes"
+            self.stopped_by = LOST
         return bool(self.stopped_by)
 
     def _enough(self, quota: int) -> bool:
@@ -190,5 +196,7 @@ class Search:
         return tuple(
             law.name
             for law in self.laws
-            if self.counts[law.name] < MIN_CHECKS and law.possible(self.subject)
+            if self.counts[law.name] < MIN_CHECKS
+            and self.refused[law.name] < MIN_CHECKS
+            and law.possible(self.subject)
         )

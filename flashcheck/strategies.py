@@ -62,6 +62,9 @@ MASK_FORMS: tuple[tuple[Kind, BiasDtype, int, str], ...] = (
 """(kind, dtype, rank, the axes over which it differs: batch, heads, queries, keys)."""
 
 
+SQUARES = 9
+"""Places of Lq's draw that give one query, or as many queries as keys."""
+
 WORK = 400_000
 
 
@@ -260,7 +263,7 @@ def _counts(space: Space) -> tuple[int, ...]:
     lengths = _upto(space.max_length)
     return (
         len(_grids(space)),
-        len(lengths) + 2,  # 0 stands for Lq = Lk in the second place
+        len(lengths) + SQUARES,  # one query, then SQUARES - 1 draws for Lq = Lk
         len(lengths) + (1 if space.empty_keys else 0),
         len(space.head_dims),
         len(space.head_dims) + 3 if space.dim_v_differs else 1,
@@ -302,8 +305,8 @@ def _assemble(space: Space, draws: tuple[int, ...]) -> Problem:
     keys = 0 if len_k == len(lengths) else lengths[len_k]
     d = space.head_dims[dim]
     dv = d if dim_v < 3 else space.head_dims[dim_v - 3]
-    square = len_q == 1
-    queries = max(keys, 1) if square else lengths[max(len_q - 2, 0) if len_q else 0]
+    square = 1 <= len_q < SQUARES
+    queries = max(keys, 1) if square else lengths[max(len_q - SQUARES, 0)]
     # Keep the problem small: fewer heads first, then fewer queries.
     cost = (d + dv) * max(keys, 1)
     many = batch * heads > 16 and batch * heads * cost <= space.work

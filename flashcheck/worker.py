@@ -7,7 +7,6 @@ import faulthandler
 import mmap
 import os
 import signal
-import sys
 import threading
 import time
 import weakref
@@ -310,8 +309,7 @@ def _child(spec: str, device: str, socket: str, memory: str, life: str) -> None:
 
         kernel, target = load(spec)
         executor = Executor(kernel, target, device or None)
-        if executor.device.type == "cpu" and "triton" in sys.modules:
-            # Nothing else in this process imports Triton: the kernel does, or may.
+        if executor.device.type == "cpu" and interpreter.kernels_loaded():
             target = replace(target, interpreted=True, note=interpreter.status())
         connection.send((target, str(executor.device)))
     except TargetError as error:

@@ -39,21 +39,22 @@ def poison_masked(case: Case, judge: Judge) -> None:
     inside &= case.judged_rows()
     first, second = case.run(), case.run(poisoned)
     said = "hidden keys and values were changed to +-65536 or the largest finite number"
-    judge.identical(
+    judge.unchanged(
         "out", np.where(inside[..., None], first.outs[0], 0.0),
-        np.where(inside[..., None], second.outs[0], 0.0), "reads hidden keys", said,
+        np.where(inside[..., None], second.outs[0], 0.0), case.leeway("out"),
+        "reads hidden keys", said,
     )  # fmt: skip
     if first.lses:
-        judge.identical(
+        judge.unchanged(
             "lse", np.where(inside, first.lses[0], 0.0), np.where(inside, second.lses[0], 0.0),
-            "reads hidden keys", said,
+            case.leeway("lse"), "reads hidden keys", said,
         )  # fmt: skip
     if case.kernel.isolates_masked_nan:
         with_nan = case.run(
             x.with_(k=np.where(hidden, np.nan, x.k), v=np.where(hidden, np.nan, x.v))
         )
-        judge.identical(
-            "out", first.outs[0], with_nan.outs[0], "reads hidden keys",
+        judge.unchanged(
+            "out", first.outs[0], with_nan.outs[0], case.leeway("out"), "reads hidden keys",
             "hidden keys and values were changed to NaN",
         )  # fmt: skip
 
