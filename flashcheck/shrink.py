@@ -67,6 +67,7 @@ class _Shrinker:
     def run(self) -> None:
         while True:
             before = self.best
+            self._first_of(_bias_in_scores)
             self._first_of(_without_options)
             self._first_of(_fewer_heads)
             self._lengths()
@@ -258,6 +259,20 @@ def _without_options(p: Problem) -> Iterator[Problem]:
         yield from (replace(p, mask=mask) for mask in _simpler_masks(p.mask, p.len_k))
 
 
+def _bias_in_scores(p: Problem) -> Iterator[Problem]:
+    """The scores that a bias makes, made by q and k instead and the mask left out."""
+    if p.mask is None or p.mask.bias == Fill():
+        return
+    size = float(math.ceil(max(abs(p.mask.bias.level), 3 * p.mask.bias.spread, 1.0)))
+    for level in (size, -size):
+        spikes = [Fill("spike", level=level, at=-1), Fill("spike", level=level)]
+        for q, k in [(Fill(level=1.0), k) for k in (Fill(level=level), *spikes)] + [
+            (Fill("spike", level=level, at=-1), Fill(level=1.0))
+        ]:
+            # With the scale 1 scores are what they say where D is 1, larger elsewhere.
+            yield replace(p, mask=None, q=q, k=k, scale=1.0)
+
+
 def _simpler_masks(m: Mask, keys: int) -> Iterator[Mask]:
     if m.hides != "nothing":
         yield replace(m, hides="nothing", amount=0)
@@ -269,7 +284,7 @@ def _simpler_masks(m: Mask, keys: int) -> Iterator[Mask]:
         yield replace(m, kind="bool", bias=Fill(), dtype="float32")
         if m.bias != Fill():
             yield replace(m, bias=Fill())
-            if m.bias.noise != "none":
+            if m.bias.noise != "none" or m.bias.pattern not in ("constant", "spike"):
                 yield replace(m, bias=Fill(level=1.0))
                 yield replace(m, bias=Fill("spike", level=1.0, at=-1))
         if m.dtype != "float32":
