@@ -37,6 +37,6 @@ class Budget:
 
 PRESETS = {
     "smoke": Budget("smoke", 200, None, complete=True),
-    "pr": Budget("pr", 3000, 60.0),
+    "pr": Budget("pr", 3000, 60.0, complete=True),
     "nightly": Budget("nightly", 100_000, None),
 }

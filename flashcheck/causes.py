@@ -58,7 +58,7 @@ def causes(
         trial = _clearest(left, subjects, agreement)
         seconds = max(1.0, min(MAX_SECONDS, stop - time.monotonic()))
         # A process that dies or hangs costs seconds a run.
-        runs = 6 if trial.check.symptom in ("timeout", "process died") else MAX_RUNS
+        runs = {"timeout": 3, "process died": 6}.get(trial.check.symptom, MAX_RUNS)
         runs = runs if max_runs is None else max_runs
         problem = shrink(
             replace(trial.failure.problem, dtype=trial.dtype),

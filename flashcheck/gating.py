@@ -173,7 +173,13 @@ class _Run:
     def _runner(self, target: GateTarget) -> Iterator[Worker | InProcess]:
         runner: Worker | InProcess
         if isinstance(target, str) and self.isolate:
-            runner = Worker(target, self.device, timeout=self.timeout)
+            # A first call compiles; on a CPU and by a short timeout it may not take minutes.
+            runner = Worker(
+                target,
+                self.device,
+                timeout=self.timeout,
+                warmup_timeout=max(30.0, 5 * self.timeout),
+            )
         else:
             runner = InProcess(target, self.device)
         with runner:

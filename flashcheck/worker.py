@@ -124,6 +124,8 @@ class Worker:
         self._device = ""
         self._pending: tuple[Call, Job, float] | None = None
         self._last_good: Call | None = None
+        # Once a call has hung with all the time of a first call, the next ones get `timeout`.
+        self._hung = False
 
     @property
     def device(self) -> str:
@@ -155,6 +157,7 @@ class Worker:
         reply = self._receive()
         if reply.status == "ok":
             self._last_good = call
+        self._hung = self._hung or reply.status == "timeout"
         return reply
 
     def call(self, call: Call) -> Reply:
@@ -219,7 +222,8 @@ class Worker:
         size = plan.size + _results_size(job)
         buffer = self._memory.grow(size)
         arena.write(plan, call.inputs, buffer, call.guard)
-        limit = self.timeout if self._process.warm else max(self.warmup_timeout, self.timeout)
+        warm = self._process.warm or self._hung
+        limit = self.timeout if warm else max(self.warmup_timeout, self.timeout)
         self._process.log.clear()
         self._pending = (call, job, time.monotonic() + limit)
         with contextlib.suppress(OSError):  # it died just now: receiving says so
@@ -234,7 +238,7 @@ class Worker:
             answer = process.receive(deadline)
             if answer is None:
                 process.dump_stacks()
-                limit = self.timeout if process.warm else self.warmup_timeout
+                limit = self.timeout if process.warm or self._hung else self.warmup_timeout
                 reply = Reply("timeout", message=f"no answer within {limit:g} s")
                 reply.output = process.log.tail()
                 self._stop()
