@@ -350,6 +350,11 @@ class _Run:
                     f"{self.max_vacuous:.0%}"
                 )
         self.tally.proves_nothing += [f"{target.name} {line}" for line in thin]
+        thin += [
+            f"{search.subject.space.dtype}: no problem that the kernel takes is about {name}"
+            for search in searches
+            for name in search.absent()
+        ]
         return tuple(thin)
 
 

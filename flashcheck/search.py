@@ -28,6 +28,9 @@ ENOUGH_LOSSES = 2
 LOST = "lost processes"
 """Why a search stopped that lost too many."""
 
+MANY = 150
+"""Problems among which a law that is ever to apply would have."""
+
 ROUND = 400
 """Problems of one Hypothesis run, at most."""
 
@@ -198,5 +201,18 @@ class Search:
             for law in self.laws
             if self.counts[law.name] < MIN_CHECKS
             and self.refused[law.name] < MIN_CHECKS
+            and law.possible(self.subject)
+            and law.name not in self.absent()
+        )
+
+    def absent(self) -> tuple[str, ...]:
+        """Laws that are about nothing in all the problems that the kernel takes."""
+        if self.counts[self.laws[0].name] < MANY:
+            return ()
+        return tuple(
+            law.name
+            for law in self.laws[1:]
+            if not self.counts[law.name]
+            and not self.refused[law.name]
             and law.possible(self.subject)
         )
