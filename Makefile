@@ -58,7 +58,7 @@ SOUND ?= 1000
 soundness: .venv/stamp
 	@for seed in $(SEEDS); do \
 		$(BIN)/flashcheck gate $(EXTREMAL) "torch_sdpa[math]" "torch_sdpa[flash]" \
-			--budget $(SOUND) --seed $$seed || exit 1; \
+			--dtype float64,float32,float16,bfloat16 --budget $(SOUND) --seed $$seed || exit 1; \
 	done
 
 clean:
