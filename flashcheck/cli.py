@@ -233,3 +233,7 @@ def _folder(given: str | None) -> Path:
     except config.ConfigError as error:
         raise _Fails(str(error)) from None
     return Path(settings.get("examples", ".flashcheck/examples"))
+
+
+if __name__ == "__main__":
+    main()
