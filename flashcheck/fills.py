@@ -10,7 +10,7 @@ or singly rounded IEEE arithmetic, so a fill gives the same bits everywhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,24 +22,8 @@ Noise = Literal["none", "normal", "positive", "negative", "signs", "outliers", "
 Index = tuple[int, int, int, int]
 Plant = tuple[Index, float]
 
-PATTERNS: tuple[Pattern, ...] = (
-    "constant",
-    "spike",
-    "step",
-    "stairs",
-    "cycle",
-    "alternate",
-)
-NOISES: tuple[Noise, ...] = (
-    "none",
-    "normal",
-    "positive",
-    "negative",
-    "signs",
-    "outliers",
-    "wide",
-    "special",
-)
+PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
+NOISES: tuple[Noise, ...] = get_args(Noise)
 
 
 @dataclass(frozen=True, slots=True)

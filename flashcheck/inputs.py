@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -28,19 +28,7 @@ Layout = Literal[
     "mixed_k",
     "mixed_v",
 ]
-LAYOUTS: tuple[Layout, ...] = (
-    "contiguous",
-    "transposed",
-    "packed",
-    "padded",
-    "offset",
-    "expanded_batch",
-    "expanded_heads",
-    "strided",
-    "mixed_q",
-    "mixed_k",
-    "mixed_v",
-)
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 
 @dataclass(frozen=True, eq=False)

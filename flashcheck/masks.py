@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -16,19 +16,7 @@ Hides = Literal[
     "nothing", "tail", "head", "row", "block", "future", "window", "random", "all", "holes", "dent"
 ]
 
-HIDES: tuple[Hides, ...] = (
-    "nothing",
-    "tail",
-    "head",
-    "row",
-    "block",
-    "future",
-    "window",
-    "random",
-    "all",
-    "holes",
-    "dent",
-)
+HIDES: tuple[Hides, ...] = get_args(Hides)
 
 
 @dataclass(frozen=True, slots=True)
