@@ -312,7 +312,7 @@ ROWS = Problem(len_q=4, len_k=6, dim=8, dim_v=8, **NOISE)
     [
         ("constant_v", "twice", ROWS, r"weights of query \d sum to 2 instead of 1"),
         ("finite", "no max", replace(ONE, k=Fill(level=89.0)), r"exceeds 88.72"),
-        ("poison_output", "unwritten", ROWS, "never written in query 3"),
+        ("poison_output", "unwritten", ROWS, "never written"),
         ("key_permutation", "ragged", replace(ROWS, len_k=20), "keys 16 to 19"),
         ("key_doubling", "ragged", replace(ONE, len_k=8, v=Fill(level=1.0)), "in all but keys 96"),
     ],
