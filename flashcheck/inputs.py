@@ -102,6 +102,13 @@ class Inputs:
         b, hq, _, lq, lk, _, _ = self.shape
         return np.broadcast_to(np.where(np.isneginf(self.mask), 0.0, self.mask), (b, hq, lq, lk))
 
+    @property
+    def unbiased_mask(self) -> Bools | Array | None:
+        """The mask with what it hides and nothing else."""
+        if self.mask is None or self.mask.dtype == bool:
+            return self.mask
+        return np.where(np.isneginf(self.mask), -np.inf, 0.0)
+
     def options(self) -> dict[str, object]:
         """The keyword arguments of the call except attn_mask's tensor: it is `mask`."""
         given: dict[str, object] = {}

@@ -26,7 +26,7 @@ def one_hot(case: Case, judge: Judge) -> None:
     fmt = x.format
     k = np.zeros_like(x.k)
     k[:, :, at] = fmt.round(np.clip(other, -fmt.max_finite, fmt.max_finite))
-    hot = x.with_(q=np.full_like(x.q, level), k=k, mask=unbiased(x.mask))
+    hot = x.with_(q=np.full_like(x.q, level), k=k, mask=x.unbiased_mask)
     exact = case.attention(hot)
     gap = exact.s[..., at] - np.where(np.arange(n) == at, -np.inf, exact.s).max(-1, initial=-np.inf)
     rows = x.visible[..., at] & ((gap > 100) | (x.visible.sum(-1) == 1))
@@ -36,13 +36,6 @@ def one_hot(case: Case, judge: Judge) -> None:
         "out", case.out(hot), expected, case.exact_bound(hot).out,
         radius=np.broadcast_to(others, expected.shape), judged=rows[..., None],
     )  # fmt: skip
-
-
-def unbiased(mask: np.ndarray | None) -> np.ndarray | None:
-    """The mask with what it hides and nothing else."""
-    if mask is None or mask.dtype == bool:
-        return mask
-    return np.where(np.isneginf(mask), -np.inf, 0.0)
 
 
 @given(data=st.data())

@@ -12,13 +12,10 @@ import numpy as np
 
 from flashcheck.explanation import phrases
 from flashcheck.explanation.phrases import keys, row_name, short
-from flashcheck.explanation.weights import Result, Row, Weights
+from flashcheck.explanation.weights import CLOSE, Result, Row, Weights
 from flashcheck.formats import FORMATS, Array, Bools
 
 NO_KEY = "Output takes in no key"
-
-CLOSE = 1e-2
-"""Relative agreement of a prediction that is no rounding error."""
 
 APART = 5e-2
 """Runs of keys whose factors differ by less may differ by roundings alone."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from flashcheck.case import BadReply, Case
 from flashcheck.explanation import phrases
-from flashcheck.explanation.weights import Result, Row, compare
+from flashcheck.explanation.weights import CLOSE, Result, Row, compare
 from flashcheck.formats import FORMATS, Array, Bools
 from flashcheck.inputs import Inputs
 
@@ -112,16 +112,17 @@ def unwritten(case: Case, x: Inputs) -> str | None:
 def _keyless(r: Result, bad: Bools) -> str:
     got = r.out[bad]
     every = "every row" if (bad | r.seen).all() else "rows"
+    see = "that sees" if every == "every row" else "that see"
     if np.isnan(got).all():
-        return f"Output is NaN in {every} that sees no key, where it should be 0"
+        return f"Output is NaN in {every} {see} no key, where it should be 0"
     if np.isfinite(got).all() and r.x.k.shape[2]:
         mean = np.broadcast_to(r.at.v.mean(2)[:, :, None], r.out.shape)[bad]
-        if np.allclose(got, mean, rtol=1e-2, atol=1e-6):
+        size = float(np.abs(r.at.v).max())
+        if size > 0 and np.abs(got - mean).max() <= CLOSE * size:
             return (
-                f"Output is the mean of all values, hidden ones too, in {every} that sees no key, "
+                f"Output is the mean of all values, hidden ones too, in {every} {see} no key, "
                 "where it should be 0"
             )
-    see = "that sees" if every == "every row" else "that see"
     return f"Output is not 0 in {every} {see} no key (it is {phrases.short(float(got.flat[0]))})"
 
 

@@ -21,6 +21,9 @@ from flashcheck.inputs import Inputs
 from flashcheck.oracle import Value
 from flashcheck.oracle.float64 import Attention
 
+CLOSE = 1e-2
+"""Relative agreement by which words are chosen; it decides no verdict."""
+
 Row = tuple[int, int, int]
 
 MAX_KEYS = 128
@@ -175,10 +178,7 @@ def taken_in(case: Case, x: Inputs) -> tuple[Bools, Bools] | None:
     seen [B, Hq, Lq, Lk]; known [B, Hq, Lq] is False where the row came out NaN. With equal
     scores a key that takes part weighs at least 1 / Lk, and any other 0.
     """
-    mask = x.mask
-    if mask is not None and mask.dtype != bool:
-        mask = np.where(np.isneginf(mask), -np.inf, 0.0)
-    measured = measure(case, x.with_(q=np.zeros_like(x.q), mask=mask))
+    measured = measure(case, x.with_(q=np.zeros_like(x.q), mask=x.unbiased_mask))
     if measured is None:
         return None
     known: Bools = np.asarray(np.isfinite(measured.w).all(-1))
