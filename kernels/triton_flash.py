@@ -147,7 +147,6 @@ def attention(
     enable_gqa: bool = False,
     BLOCK_M: int = 128,
     BLOCK_N: int = 64,
-    num_warps: int = 8,
     num_stages: int = 2,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """q [B, Hq, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv] -> out [B, Hq, Lq, Dv], lse."""
@@ -163,6 +162,7 @@ def attention(
     out = torch.empty(batch, heads, len_q, head_dim_v, dtype=query.dtype, device=query.device)
     lse = torch.empty(batch, heads, len_q, dtype=torch.float32, device=query.device)
     num_blocks_m = triton.cdiv(len_q, BLOCK_M)
+    num_warps = BLOCK_M // 16  # a tensor core takes 16 rows, and no row is split between warps
     if query.dtype == torch.float32:  # no tensor cores: more threads, so that registers suffice
         num_warps, num_stages = 4 * num_warps, 1
     aligned = all(map(_aligned, (query, key, value)))
@@ -184,9 +184,9 @@ kernel = Kernel(
     attention,
     dtypes=("float32", "float16", "bfloat16"),
     configs={
-        "128x64": {"BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 8},
-        "16x16": {"BLOCK_M": 16, "BLOCK_N": 16, "num_warps": 1},
-        "32x64": {"BLOCK_M": 32, "BLOCK_N": 64, "num_warps": 4},
-        "64x32": {"BLOCK_M": 64, "BLOCK_N": 32, "num_warps": 4, "num_stages": 3},
+        "128x64": {"BLOCK_M": 128, "BLOCK_N": 64},
+        "16x16": {"BLOCK_M": 16, "BLOCK_N": 16},
+        "32x64": {"BLOCK_M": 32, "BLOCK_N": 64},
+        "64x32": {"BLOCK_M": 64, "BLOCK_N": 32, "num_stages": 3},
     },
 )

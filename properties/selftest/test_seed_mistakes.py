@@ -18,6 +18,7 @@ from flashcheck.problem import Problem
 pytestmark = [pytest.mark.cpu, pytest.mark.slow]
 
 FILE = Path(__file__).with_name("seed_mistakes.py")
+TRITON_FILE = Path(__file__).with_name("seed_mistakes_triton.py")
 DTYPES = ("float32", "float16", "bfloat16")
 BLOCK_N = 16
 
@@ -122,3 +123,40 @@ def test_mistake(
     for found in gated.failures:
         assert f"flashcheck replay {found.example_id}" in found.text
         assert (tmp_path / f"{found.example_id}.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("acc_not_rescaled", ["Keys 0 to 15 weigh", "too much", "not rescaled"]),
+        ("m_starts_at_zero", ["normalizer is too large|below -|starts at 0"]),
+        ("no_max", ["maximum is not subtracted|exp overflows"]),
+        ("half_statistics", ["times the bound"]),
+        ("tail_dropped", ["missing the contribution of key"]),
+        ("tail_padded", ["more key", "padding"]),
+        ("causal_sees_next", ["causal mask lets query i see key i \\+ 1"]),
+        ("causal_forgotten", ["causal"]),
+        ("diagonal_block_skipped", ["no key"]),
+    ],
+)
+def test_mistake_in_a_triton_kernel(function: str, words: list[str], tmp_path: Path) -> None:
+    """A natural bfloat16 kernel, tl.dot on bfloat16 operands, interpreted on the CPU."""
+    pytest.importorskip("triton")
+    gated = Gated()
+    result = flashcheck.gate(
+        [f"{TRITON_FILE}:{function}"], dtypes=["bfloat16"], device="cpu", seed=0,
+        examples=tmp_path,
+    )  # fmt: skip
+    gated.failures = result.failures
+    assert result.exit_code == 1, result.reason
+    for word in words:
+        assert re.search(word, gated.said), gated.said
+
+
+def test_right_triton_kernel(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    result = flashcheck.gate(
+        [f"{TRITON_FILE}:right"], dtypes=["bfloat16"], device="cpu", seed=0, budget="1000",
+        examples=tmp_path,
+    )  # fmt: skip
+    assert result.passed, result.reason
