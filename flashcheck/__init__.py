@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flashcheck.capturing import capture as capture
     from flashcheck.gating import Result as Result
     from flashcheck.gating import gate as gate
     from flashcheck.kernel import Contract as Contract
@@ -32,6 +33,7 @@ _HOME = {
     "Result": "gating",
     "Space": "strategies",
     "Verdict": "verdict",
+    "capture": "capturing",
     "gate": "gating",
     "problems": "strategies",
 }

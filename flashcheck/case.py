@@ -57,6 +57,7 @@ class Case:
         self.device = device
         self.space = Space() if space is None else space
         self.kernel = target.kernel
+        self.captured = inputs
         x = problem.inputs() if inputs is None else inputs
         if self.kernel.causal_alignment == "bottom_right":
             x = x.with_(bottom_right=True)

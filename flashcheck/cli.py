@@ -136,10 +136,10 @@ def replay(
     timeout: float,
     no_isolate: bool,
 ) -> None:
-    """Run saved examples again: FIXED, FAILED, CHANGED or ERROR each.
+    """Run saved examples again: FIXED, HOLDS, FAILED, CHANGED or ERROR each.
 
-    Without an argument, all of .flashcheck/examples. Exit codes: 0 all fixed or nothing to do;
-    1 any FAILED or CHANGED; 2 any ERROR.
+    HOLDS is a captured call that never failed. Without an argument, all of .flashcheck/examples.
+    Exit codes: 0 all fixed, all hold or nothing to do; 1 any FAILED or CHANGED; 2 any ERROR.
     """
     from flashcheck import examples as store
     from flashcheck import replay as again

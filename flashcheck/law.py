@@ -12,6 +12,7 @@ from hypothesis import assume, note
 
 from flashcheck.call import Reply
 from flashcheck.case import BadReply, Case, Runner
+from flashcheck.inputs import Inputs
 from flashcheck.judge import Judge
 from flashcheck.kernel import Target
 from flashcheck.problem import Problem, describe
@@ -92,10 +93,14 @@ class Subject:
         """What Hypothesis prints in a failing example."""
         printer.text(repr(self))
 
-    def case(self, problem: Problem, config: str | None = None) -> Case:
+    def case(
+        self, problem: Problem, config: str | None = None, inputs: Inputs | None = None
+    ) -> Case:
         if config is None:
             config = self.target.configs[problem.seed % len(self.target.configs)]
-        return Case(self.runner, self.target, problem, config, self.device, self.space)
+        return Case(
+            self.runner, self.target, problem, config, self.device, self.space, inputs
+        )  # fmt: skip
 
 
 def laws() -> tuple[Law, ...]:

@@ -23,12 +23,14 @@ from flashcheck.strategies import Space
 from flashcheck.verdict import Check, Verdict
 from flashcheck.worker import InProcess, Worker
 
-Status = Literal["FIXED", "FAILED", "CHANGED", "ERROR"]
+Status = Literal["FIXED", "HOLDS", "FAILED", "CHANGED", "ERROR"]
 
 TIMES = 20
 """How often a check is made that failed by chance: a kernel with a race may pass once."""
 
-_MARKS: dict[Status, str] = {"FIXED": "+", "FAILED": "x", "CHANGED": "~", "ERROR": "!"}
+_MARKS: dict[Status, str] = {
+    "FIXED": "+", "HOLDS": "=", "FAILED": "x", "CHANGED": "~", "ERROR": "!"
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class Replayed:
     """What became of one example.
 
     FIXED    the check holds now
-    FAILED   it fails as before: the same verdict and symptom
+    HOLDS    the check holds; it never failed (a captured call)
+    FAILED   it fails as before: the same verdict and symptom. A captured call: it fails
     CHANGED  it fails otherwise, or proves nothing
     ERROR    it could not be made again; `message` says why and what to do
 
@@ -89,7 +92,7 @@ def replay(
 
 
 def exit_code(replayed: Sequence[Replayed]) -> int:
-    """0 all fixed or nothing to do, 1 any FAILED or CHANGED, otherwise 2 for any ERROR.
+    """0 all fixed, all hold or nothing to do, 1 any FAILED or CHANGED, otherwise 2 for any ERROR.
 
     A kernel that is known to be wrong is the stronger news: 1 says so whatever else could
     not be run.
@@ -160,11 +163,14 @@ class _Session:
             return "ERROR", None, f"{law.name} does not apply to {target.name} on this problem"
         # The first call of a process has minutes, for compiling; a hang must not.
         benign = self._try_benign(example, config)
+        never_failed = example.check.verdict is Verdict.PASS
         chance = example.check.verdict is Verdict.NONDETERMINISTIC
         for _ in range(TIMES if chance else 1):
             check = law.check(case())
             if check.verdict is not Verdict.PASS:
                 break
+        if check.verdict is Verdict.PASS and never_failed:
+            return "HOLDS", check, ""
         if check.verdict is Verdict.PASS:
             return "FIXED", check, f"held {TIMES} times" if chance else ""
         if check.verdict is Verdict.UNSUPPORTED:
@@ -174,6 +180,8 @@ class _Session:
         if check.symptom.startswith("raises ") and benign.status in ("error", "unsupported"):
             # It cannot do the benign problem with the same features either.
             return "ERROR", check, f"{target.name} refuses such problems: {check.message}"
+        if check.failed and never_failed:
+            return "FAILED", check, check.message
         was, now = (
             _outcome(example.check.verdict, example.check.symptom),
             _outcome(check.verdict, check.symptom),
@@ -219,6 +227,8 @@ def _config(example: Example, target: Target) -> tuple[str | None, str]:
     if example.config in target.configs:
         return example.config, ""
     first = target.configs[0]
+    if example.check.verdict is Verdict.PASS:  # it was captured, for any kernel
+        return first, ""
     if example.config is None:
         return first, f"recorded without a config, run with {first!r}"
     instead = "without one" if first is None else f"with {first!r}"
@@ -304,7 +314,9 @@ def _whose(r: Replayed) -> str:
 def _result(r: Replayed) -> str:
     if r.status in ("ERROR", "CHANGED") or r.example is None or r.check is None:
         return r.message
-    if r.example.check.verdict is Verdict.VIOLATION:
+    if r.status == "HOLDS":
+        then = f"ratio {_number(r.check.ratio)}"
+    elif r.example.check.verdict is Verdict.VIOLATION:
         then = f"ratio {_number(r.example.check.ratio)} → {_number(r.check.ratio)}"
     else:
         then = f"{r.example.check.verdict} → {r.check.verdict}"
@@ -327,6 +339,8 @@ def _clip(text: str, width: int) -> str:
 def _moved(r: Replayed) -> str:
     """Where it was recorded and where replayed, when that may change bits; else ""."""
     if r.example is None or not r.environment or not r.example.environment:
+        return ""
+    if r.status == "HOLDS":  # there is nothing to compare with
         return ""
     then, now = r.example.environment, r.environment
     what = differences(then, now)

@@ -70,7 +70,7 @@ def _measured(case: Case, law: Law) -> str | None:
     """What is wrong with the first wrong result among those that the law asks for."""
     recorder = Recorder(case.runner)
     again = Case(
-        recorder, case.target, case.problem, case.config, case.device, case.space
+        recorder, case.target, case.problem, case.config, case.device, case.space, case.captured
     )  # fmt: skip
     law.check(again)
     done: list[Inputs] = []

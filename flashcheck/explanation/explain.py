@@ -14,6 +14,7 @@ from flashcheck.explanation.contrast import contrast
 from flashcheck.explanation.diagnose import diagnose
 from flashcheck.explanation.hints import hints
 from flashcheck.explanation.phrases import element, short, times
+from flashcheck.inputs import Inputs
 from flashcheck.law import Law, Subject
 from flashcheck.problem import Problem, describe
 from flashcheck.verdict import Check
@@ -49,16 +50,23 @@ def explain(
     command: str,
     seed: int | None = None,
     other_dtypes: Mapping[str, Subject] | None = None,
+    captured: Inputs | None = None,
 ) -> Explanation:
     """Explain a failed `check` of `law` on `problem`; the kernel is run again to find out.
+
+    Where tensors were `captured`, `problem` is their outline; no recipe makes neighbours of
+    them, so that nothing is said that needs one.
 
     `command` repeats the whole run, `seed` is added to it where it names none; `other_dtypes`
     are subjects of the same kernel in its other dtypes.
     """
-    case = subject.case(problem, config)
+    case = subject.case(problem, config, captured)
     sentence = diagnose(case, law, check)
-    lines = contrast(subject, law, problem, config, check, other_dtypes=other_dtypes)
-    declared = hints(case, law, check)
+    lines: tuple[str, ...] = ()
+    declared: tuple[str, ...] = ()
+    if captured is None:
+        lines = contrast(subject, law, problem, config, check, other_dtypes=other_dtypes)
+        declared = hints(case, law, check)
     if seed is not None and "--seed" not in command:
         command += f" --seed {seed}"
 
@@ -113,6 +121,8 @@ def input_lines(case: Case) -> tuple[str, ...]:
     """The problem in words: shapes and options, q, k and v, and few scores."""
     p = case.problem
     lines = describe(p).split("; ")
+    if case.captured is not None:
+        lines = [lines[0].replace("(nothing hidden)", "(captured)"), "q, k and v are captured"]
     if case.config is not None:
         lines[0] += f", config {case.config}"
     if any(f.noise != "none" for f in (p.q, p.k, p.v)) or (
