@@ -241,6 +241,8 @@ class _Patching:
         seen = {id(m) for m in fn.__globals__.values() if any(m is own for own in self._modules)}
         if not seen or not seen <= self._done:
             self._scopes.append(self._patch(fn))
+            # Triton 3.6 converts an array of one element, which NumPy 2.4 refuses.
+            self._modules[0].tensor.__index__ = lambda tensor: int(tensor.handle.data.item())
             self._done |= seen
         return self
 

@@ -50,6 +50,7 @@ class _Prober:
         self.runner = runner
         self.target = target
         self.messages: dict[str, list[str]] = {}
+        self.latest = ""
         self.lse = False
         self.lost = 0
 
@@ -73,8 +74,9 @@ class _Prober:
         # each costs a process.
         self.lost += reply.status in ("died", "timeout")
         if reply.status == "unsupported" or (errors and reply.status == "error"):
+            self.latest = _message(reply)
             if feature is not None:
-                self.messages.setdefault(_message(reply), []).append(feature)
+                self.messages.setdefault(self.latest, []).append(feature)
             return False
         return True
 
@@ -120,9 +122,8 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
             base = attempt
             break
     if base is None:
-        message = next(reversed(prober.messages), "no head size works")
         _forget(prober, dtype)
-        return None, message
+        return None, prober.latest or "no head size works"
     _forget(prober, dtype)
     dims = [
         d

@@ -47,16 +47,22 @@ def _attention(backend: SDPBackend | None) -> Callable[..., torch.Tensor]:
         """q [B, Hq, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv] -> out [B, Hq, Lq, Dv]."""
         _refuse(backend, query, key, value, attn_mask)
         chosen: Any = nullcontext() if backend is None else sdpa_kernel(backend)
-        with chosen:
-            return scaled_dot_product_attention(
-                query,
-                key,
-                value,
-                attn_mask=attn_mask,
-                is_causal=is_causal,
-                scale=scale,
-                enable_gqa=enable_gqa,
-            )
+        try:
+            with chosen:
+                return scaled_dot_product_attention(
+                    query,
+                    key,
+                    value,
+                    attn_mask=attn_mask,
+                    is_causal=is_causal,
+                    scale=scale,
+                    enable_gqa=enable_gqa,
+                )
+        except RuntimeError as error:
+            if "No available kernel" not in str(error):
+                raise
+            # The dispatcher's refusal: alignment, lengths, dtypes that a backend does not take.
+            raise NotImplementedError(str(error)) from None
 
     return attention
 
