@@ -10,7 +10,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flashcheck.assertion import assert_within_bound as assert_within_bound
     from flashcheck.capturing import capture as capture
+    from flashcheck.checking import check as check
+    from flashcheck.checking import space as space
     from flashcheck.gating import Result as Result
     from flashcheck.gating import gate as gate
     from flashcheck.kernel import Contract as Contract
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from flashcheck.problem import Problem as Problem
     from flashcheck.strategies import Space as Space
     from flashcheck.strategies import problems as problems
+    from flashcheck.tensors import inputs_of as inputs_of
     from flashcheck.verdict import Check as Check
     from flashcheck.verdict import CheckFailed as CheckFailed
     from flashcheck.verdict import Verdict as Verdict
@@ -33,9 +37,13 @@ _HOME = {
     "Result": "gating",
     "Space": "strategies",
     "Verdict": "verdict",
+    "assert_within_bound": "assertion",
     "capture": "capturing",
+    "check": "checking",
     "gate": "gating",
+    "inputs_of": "tensors",
     "problems": "strategies",
+    "space": "checking",
 }
 
 __all__ = ["__version__", *_HOME]

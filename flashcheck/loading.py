@@ -87,7 +87,8 @@ def describe(
 ) -> tuple[Kernel, Target]:
     """The kernel in `obj`, a callable or a Kernel, and its Target. Raises TargetError."""
     if spec is None:
-        spec = str(getattr(obj, "__qualname__", type(obj).__name__))
+        function = obj.fn if isinstance(obj, Kernel) else obj
+        spec = str(getattr(function, "__qualname__", type(function).__name__))
     kernel = obj if isinstance(obj, Kernel) else _as_kernel(obj, spec)
     options, required, hidden = _options(kernel, spec)
     file, line = _where(kernel.fn)

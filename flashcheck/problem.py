@@ -10,14 +10,18 @@ import math
 import typing
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flashcheck import tensors
 from flashcheck.fills import NOISES, PATTERNS, Fill
 from flashcheck.formats import FORMATS
 from flashcheck.inputs import LAYOUTS, Inputs, Layout
 from flashcheck.masks import HIDES, Mask
+
+if TYPE_CHECKING:
+    import torch
 
 FORMAT_VERSION = 1
 """Version of the JSON of a problem. Rises when an old problem would mean other bits."""
@@ -99,6 +103,29 @@ class Problem:
         # 0.0 and -0.0 compare equal and are different inputs: equality is no key.
         return _inputs(self, repr(self))
 
+    def tensors(
+        self, device: str | torch.device = "cpu"
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """query, key and value as a kernel gets them: new torch tensors in this layout.
+
+        >>> from torch.nn.functional import scaled_dot_product_attention
+        >>> p = Problem(len_q=2, len_k=3, is_causal=True)
+        >>> scaled_dot_product_attention(*p.tensors(), **p.options()).shape
+        torch.Size([1, 1, 2, 1])
+        """
+        placed = tensors.place(self.inputs(), device)
+        return placed["q"], placed["k"], placed["v"]
+
+    def options(self, device: str | torch.device = "cpu") -> dict[str, Any]:
+        """The keyword arguments that go with `tensors`: those that change something.
+
+        attn_mask, where there is one, is a new tensor on `device`.
+        """
+        given: dict[str, Any] = self.inputs().options()
+        if self.mask is not None:
+            given["attn_mask"] = tensors.place(self.inputs(), device)["mask"]
+        return given
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON, without the fields that have their default."""
         return {"format_version": FORMAT_VERSION, **_plain(self)}
@@ -122,6 +149,10 @@ class Problem:
 
     def __str__(self) -> str:
         return describe(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What Hypothesis prints in a failing example: a line that makes the problem again."""
+        printer.text(f"Problem.from_dict({self.to_dict()})")
 
 
 def dumps(problem: Problem) -> str:

@@ -6,9 +6,10 @@ kernel in one dtype, in a process of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -36,6 +37,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="problems for each property [smoke: 10]",
     )  # fmt: skip
     group.addoption("--flashcheck-seed", type=int, metavar="N", help="seed of the problems")
+    group.addoption(
+        "--flashcheck-no-isolate", action="store_true",
+        help="run the kernel in pytest's own process, for debuggers and for coverage; a crash "
+        "of the kernel ends pytest",
+    )  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -51,6 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 _COUNT = pytest.StashKey[int]()
+_SETTLED: WeakKeyDictionary[Callable[..., None], tuple[int, int | None]] = WeakKeyDictionary()
+"""Budget and seed of the properties that were collected."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -72,21 +80,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     properties = [i for i in items if isinstance(i, pytest.Function) and _is_property(i.module)]
     if not properties:
         return
+    for item in properties:
+        # By this mark Hypothesis tells what it saved for one kernel from another's.
+        pair = item.callspec.params["kernel"]
+        item.add_marker(pytest.mark.parametrize("kernel", [pair], indirect=True))
     import hypothesis
     from hypothesis import HealthCheck, Phase
 
+    seed = config.getoption("--flashcheck-seed")
+    # Without Phase.explain, which names lines of flashcheck itself. What a seed draws depends
+    # on nothing that an earlier run saved.
+    phases = [Phase.explicit, Phase.generate, Phase.shrink]
+    if seed is None:
+        phases.append(Phase.reuse)
+    # HypoFuzz takes the tests that keep Hypothesis's database and this one health check.
+    health = set(HealthCheck) - {HealthCheck.nested_given}
+    chosen = (config.stash[_COUNT], seed)
     for function in {item.obj for item in properties}:
+        # HypoFuzz collects twice in one process; Hypothesis decorates a function but once.
+        if _SETTLED.get(function) == chosen:
+            continue
+        _SETTLED[function] = chosen
         hypothesis.settings(
             max_examples=config.stash[_COUNT],
             deadline=None,
-            database=None,
             derandomize=False,
-            # Without Phase.explain, which names lines of flashcheck itself.
-            phases=(Phase.explicit, Phase.generate, Phase.shrink),
-            suppress_health_check=list(HealthCheck),
+            phases=phases,
+            suppress_health_check=health,
         )(function)
-        if config.getoption("--flashcheck-seed") is not None:
-            hypothesis.seed(config.getoption("--flashcheck-seed"))(function)
+        if seed is not None:
+            hypothesis.seed(seed)(function)
 
 
 # In the repository the properties lie beside the package, in an installed copy inside it.
@@ -132,10 +155,11 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[Subject]:
     from flashcheck.kernel import TargetError
     from flashcheck.law import Subject
     from flashcheck.probe import probe
-    from flashcheck.worker import Worker
+    from flashcheck.worker import InProcess, Worker
 
     target, dtype = request.param
-    with Worker(target, request.config.getoption("--flashcheck-device")) as runner:
+    home = InProcess if request.config.getoption("--flashcheck-no-isolate") else Worker
+    with home(target, request.config.getoption("--flashcheck-device")) as runner:
         refusal = ""
         try:
             found = runner.start()

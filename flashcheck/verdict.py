@@ -5,8 +5,12 @@ from __future__ import annotations
 import builtins
 import enum
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+
+import hypothesis
 
 
 class Verdict(enum.StrEnum):
@@ -53,6 +57,8 @@ class Check:
               kernel are grouped by it
     message   one sentence for a person, "" when nothing is wrong
     counts    elements judged, wrong, nan, inf, vacuous
+    explain   makes the whole counterexample as text, where more is known than the message;
+              that may run the kernel again
     """
 
     property: str
@@ -63,6 +69,7 @@ class Check:
     worst: Worst | None = None
     counts: dict[str, int] = field(default_factory=dict)
     stats: dict[str, Any] = field(default_factory=dict)
+    explain: Callable[[], str] | None = field(default=None, compare=False, repr=False)
 
     # The field `property` hides the decorator of that name.
     @builtins.property
@@ -70,8 +77,14 @@ class Check:
         return self.verdict.failed
 
     def raise_if_failed(self) -> Check:
-        """Raise CheckFailed, with the message, unless the check holds."""
-        if self.failed:
+        """Return the check if it holds, and raise CheckFailed otherwise.
+
+        UNSUPPORTED is no failure of the kernel, but proves nothing: inside a Hypothesis test
+        the problem is rejected, so that another is drawn; elsewhere CheckFailed is raised too.
+        """
+        if self.verdict is Verdict.UNSUPPORTED and hypothesis.currently_in_test_context():
+            hypothesis.reject()
+        if self.failed or self.verdict is Verdict.UNSUPPORTED:
             raise CheckFailed(self)
         return self
 
@@ -81,7 +94,17 @@ class CheckFailed(AssertionError):
 
     def __init__(self, check: Check) -> None:
         self.check = check
-        super().__init__(check.message or f"{check.property}: {check.verdict}")
+        super().__init__(check)
+
+    def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
+        # Only when it is read: a shrinking test raises this hundreds of times and shows one.
+        if self.check.explain is not None:
+            return self.check.explain()
+        return self.check.message or f"{self.check.property}: {self.check.verdict}"
 
 
 def headroom(ratio: float) -> float:

@@ -70,19 +70,29 @@ def explain(
     if seed is not None and "--seed" not in command:
         command += f" --seed {seed}"
 
+    sections = {
+        "Smallest input found": input_lines(case),
+        "Contrast": lines,
+        "If this is intended": declared,
+    }
     block = [_rule(subject.target.name, problem.dtype, law.name, example_id)]
-    block += textwrap.wrap(sentence, WIDTH)
-    numbers = _numbers(check)
-    if numbers:
-        block += ["", *numbers]
-    block += ["", "Smallest input found", *_indented(input_lines(case))]
-    if lines:
-        block += ["Contrast", *_indented(lines)]
-    if declared:
-        block += ["If this is intended", *_indented(declared)]
+    block.append(counterexample(check, sentence, sections))
     block += ["", f"  flashcheck replay {example_id}", f"  flashcheck show {example_id}"]
     block.append(f"  whole run: {command}")
     return Explanation("\n".join(block), sentence, lines, declared)
+
+
+def counterexample(check: Check, sentence: str, sections: Mapping[str, tuple[str, ...]]) -> str:
+    """The sentence about a failed check, its numbers, then each section that has lines."""
+    block = textwrap.wrap(sentence, WIDTH)
+    numbers = _numbers(check)
+    if numbers:
+        block += ["", *numbers]
+    block.append("")
+    for title, lines in sections.items():
+        if lines:
+            block += [title, *_indented(lines)]
+    return "\n".join(block)
 
 
 def _rule(kernel: str, dtype: str, name: str, example_id: str) -> str:
