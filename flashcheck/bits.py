@@ -43,12 +43,16 @@ def _named(x: Inputs) -> dict[str, tuple[str, NDArray[Any]]]:
 
 
 def pack(x: Inputs) -> bytes:
-    """q, k, v and the mask as safetensors; a dtype that NumPy lacks as unsigned integers.
+    """q, k, v and the mask as `pack_named` writes them. Raises ValueError as it does."""
+    return pack_named(_named(x))
+
+
+def pack_named(named: dict[str, tuple[str, NDArray[Any]]]) -> bytes:
+    """{name: (dtype, values)} as safetensors; a dtype that NumPy lacks as unsigned integers.
 
     The metadata names the true dtypes. Raises ValueError for values that are not of theirs.
     """
     arrays: dict[str, NDArray[Any]] = {}
-    named = _named(x)
     for name, (dtype, values) in named.items():
         bits = to_bits(values, dtype)
         if not np.array_equal(from_bits(bits, dtype), values, equal_nan=dtype != "bool"):

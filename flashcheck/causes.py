@@ -11,8 +11,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from flashcheck import reduction
+from flashcheck.inputs import Inputs
 from flashcheck.law import Law, Subject
 from flashcheck.problem import Problem, elements
+from flashcheck.reduction import reduce_captured
 from flashcheck.search import Failure
 from flashcheck.shrink import MAX_RUNS, MAX_SECONDS, shrink
 from flashcheck.verdict import Check, Verdict
@@ -25,7 +28,10 @@ CANDIDATES = 6
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One cause: the shrunk problem with its check, and who else failed by it."""
+    """One cause: the shrunk problem with its check, and who else failed by it.
+
+    captured, regression: as in `Failure`; the tensors are reduced.
+    """
 
     dtype: str
     problem: Problem
@@ -36,6 +42,8 @@ class Cause:
     count: int
     properties: tuple[str, ...]
     dtypes: tuple[str, ...]
+    captured: Inputs | None = None
+    regression: str = ""
 
 
 def causes(
@@ -44,7 +52,11 @@ def causes(
     agreement: Law,
     max_runs: int | None = None,
 ) -> Iterator[Cause]:
-    """Shrink one failure of each cause, the smallest first, each in at most `max_runs` runs."""
+    """Shrink one failure of each cause, the smallest first, each in at most `max_runs` runs.
+
+    Captured tensors, which shrink less far, come last: a recipe that fails alike and needs
+    nothing that they lack explains them too.
+    """
     left = sorted(failures, key=lambda f: (f.law != agreement, elements(f.problem)))
     stop = time.monotonic() + TOTAL_SECONDS
     told: set[tuple[Problem, str]] = set()
@@ -55,7 +67,13 @@ def causes(
     for _ in range(MAX_CAUSES):
         if not left:
             return
-        trial = _clearest(left, subjects, agreement)
+        recipes = [f for f in left if f.captured is None]
+        if not recipes:
+            same = [f for f in left if _looks(f.check) == _looks(left[0].check)]
+            left = [f for f in left if f not in same]
+            yield _captured(same, subjects, stop, max_runs)
+            continue
+        trial = _clearest(recipes, subjects, agreement)
         seconds = max(1.0, min(MAX_SECONDS, stop - time.monotonic()))
         # A process that dies or hangs costs seconds a run.
         runs = {"timeout": 3, "process died": 6}.get(trial.check.symptom, MAX_RUNS)
@@ -93,7 +111,34 @@ def causes(
             count=len(same),
             properties=tuple(dict.fromkeys(f.law.name for f in same)),
             dtypes=tuple(dict.fromkeys(f.dtype for f in same)),
+            regression=trial.failure.regression,
         )
+
+
+def _captured(
+    same: Sequence[Failure], subjects: Mapping[str, Subject], stop: float, max_runs: int | None
+) -> Cause:
+    """The cause of failures on captured tensors, those of the first cut down."""
+    first = same[0]
+    assert first.captured is not None
+    problem, captured, check = reduce_captured(
+        subjects[first.dtype], first.law, first.problem, first.captured, first.config, first.check,
+        max_runs=reduction.MAX_RUNS if max_runs is None else max_runs,
+        max_seconds=max(1.0, min(reduction.MAX_SECONDS, stop - time.monotonic())),
+    )  # fmt: skip
+    return Cause(
+        dtype=first.dtype,
+        problem=problem,
+        config=first.config,
+        law=first.law,
+        check=check,
+        found=first.problem,
+        count=len(same),
+        properties=tuple(dict.fromkeys(f.law.name for f in same)),
+        dtypes=tuple(dict.fromkeys(f.dtype for f in same)),
+        captured=captured,
+        regression=first.regression,
+    )
 
 
 @dataclass(frozen=True, slots=True)

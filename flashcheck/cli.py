@@ -1,4 +1,4 @@
-"""The command line: flashcheck gate, replay, show, list, env."""
+"""The command line: flashcheck gate, replay, show, promote, list, env."""
 
 from __future__ import annotations
 
@@ -68,6 +68,7 @@ def gate(targets: tuple[str, ...], **flags: Any) -> None:
     from flashcheck.events import Event, RunFinished
     from flashcheck.gating import EXAMPLES, MAX_VACUOUS
     from flashcheck.gating import gate as run
+    from flashcheck.regressions import FOLDER
     from flashcheck.reporting import Recorder, parse_report, write_reports
     from flashcheck.reporting.github import GitHub, active
     from flashcheck.reporting.terminal import Terminal
@@ -103,6 +104,7 @@ def gate(targets: tuple[str, ...], **flags: Any) -> None:
             budget=budget.name,
             seed=settings.get("seed"),
             examples=settings.get("examples") or EXAMPLES,
+            regressions=settings.get("regressions") or FOLDER,
             isolate=not flags["no_isolate"],
             timeout=settings.get("timeout") or 60.0,
             max_vacuous=settings.get("max_vacuous", MAX_VACUOUS),
@@ -159,15 +161,62 @@ def replay(
 @main.command()
 @click.argument("example", metavar="ID|PATH")
 @click.option("--examples", metavar="DIR", help="where examples are [.flashcheck/examples]")
-def show(example: str, examples: str | None) -> None:
+@click.option(
+    "--script",
+    metavar="[PATH]",
+    is_flag=False,
+    flag_value="-",
+    help="a file that reproduces it with torch and the kernel alone [default: print it]",
+)
+@click.option("--kernel", metavar="TARGET", help="of the script [default: as recorded]")
+def show(example: str, examples: str | None, script: str | None, kernel: str | None) -> None:
     """Explain a saved example: the sentence, the numbers and the measured contrast."""
     from flashcheck import examples as store
 
     try:
-        for path in store.find(example, _folder(examples)):
-            click.echo(store.load(path).render())
+        found = [store.load(path) for path in store.find(example, _folder(examples))]
     except store.ExampleError as error:
         raise _Fails(str(error)) from None
+    if script is None:
+        for one in found:
+            click.echo(one.render())
+        return
+    if len(found) != 1:
+        raise _Fails(f"--script is of one example, and {example} holds {len(found)}: name one")
+    _write_script(found[0], script, kernel)
+
+
+@main.command()
+@click.argument("example", metavar="ID|PATH")
+@click.option("--to", metavar="DIR", help="where it is kept [properties/regressions]")
+@click.option("--examples", metavar="DIR", help="where examples are [.flashcheck/examples]")
+def promote(example: str, to: str | None, examples: str | None) -> None:
+    """Keep a saved example as a regression, to be committed.
+
+    The gate checks regressions first, on every kernel that takes them.
+    """
+    from flashcheck import examples as store
+    from flashcheck import regressions
+
+    home = Path(_settings({}).get("regressions") or regressions.FOLDER)
+    folder = home if to is None else Path(to)
+    try:
+        written = [
+            file
+            for path in store.find(example, _folder(examples))
+            for file in regressions.promote(path, folder)
+        ]
+    except (store.ExampleError, OSError) as error:
+        raise _Fails(str(error)) from None
+    for file in written:
+        click.echo(f"wrote {file}")
+    if folder.resolve() == home.resolve():
+        click.echo("From now on the gate checks it first. Commit it with the fix.")
+    else:
+        click.echo(
+            f"The gate looks into {home}: set regressions = {str(folder)!r} in [tool.flashcheck] "
+            "to have it checked first."
+        )
 
 
 @main.command("list")
@@ -208,6 +257,32 @@ def _settings(flags: dict[str, Any]) -> dict[str, Any]:
         raise _Fails(str(error)) from None
     given = {k: v for k, v in flags.items() if v is not None and v != ()}
     return {**settings, **given}
+
+
+def _write_script(example: Any, path: str, kernel: str | None) -> None:
+    """Write the script of an example to `path`, or print it for "-"."""
+    from flashcheck.bits import pack_named
+    from flashcheck.kernel import TargetError
+    from flashcheck.records import write_whole
+    from flashcheck.script import ScriptError, script
+    from flashcheck.worker import Worker
+
+    file = Path(path)
+    beside = file.with_suffix(".safetensors")
+    try:
+        with Worker(kernel or example.target) as worker:
+            target = worker.start()
+        made = script(example, target, None if path == "-" else beside.name)
+        if path == "-":
+            click.echo(made.text, nl=False)
+            return
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, made.text.encode())
+        if made.tensors:
+            write_whole(beside, pack_named(made.tensors))
+    except (TargetError, ScriptError, OSError) as error:
+        raise _Fails(str(error)) from None
+    click.echo(f"wrote {file}" + (f" and {beside}" if made.tensors else ""))
 
 
 def _list(value: Any) -> list[str]:

@@ -14,11 +14,13 @@ KEYS: dict[str, type | tuple[type, ...]] = {
     "budget": (str, int),
     "seed": int,
     "examples": str,
+    "regressions": str,
     "report": (list, str),
     "timeout": (int, float),
     "max_vacuous": float,
 }
-"""What may be configured: `kernels` are the TARGETs, the others the flags of that name."""
+"""What may be configured: `kernels` are the TARGETs, `regressions` is where `promote` keeps
+examples, the others are the flags of that name."""
 
 
 class ConfigError(Exception):

@@ -50,13 +50,17 @@ class TargetFailed:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One property held or not on one problem."""
+    """One property held or not on one problem.
+
+    `regression` is the id of the kept example that the problem is, "" for a generated one.
+    """
 
     target: str
     dtype: str
     problem: Problem
     config: str | None
     check: Check
+    regression: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flashcheck import environment
+from flashcheck import regressions as kept
 from flashcheck.budget import Budget
 from flashcheck.causes import Cause, causes
 from flashcheck.events import (
@@ -78,6 +79,7 @@ def gate(
     budget: str = "pr",
     seed: int | None = None,
     examples: Path | str = EXAMPLES,
+    regressions: Path | str = kept.FOLDER,
     isolate: bool = True,
     timeout: float = 60.0,
     max_vacuous: float = MAX_VACUOUS,
@@ -89,7 +91,8 @@ def gate(
     targets: TARGET strings (each kernel runs in a process of its own), or callables and
     Kernels (run in this process). dtypes: None for all that a kernel takes. budget: smoke,
     pr, nightly, a number of checks ("500") or of seconds ("30s"), for each target. seed: None
-    for a fresh one; it is in the result. Failing inputs are saved under `examples`.
+    for a fresh one; it is in the result. Failing inputs are saved under `examples`. Kept ones,
+    flashcheck's own and those of the folder `regressions`, are checked before any is generated.
 
     Raises ValueError for an unknown budget or dtype. Everything else, a kernel that cannot be
     loaded included, is in the result.
@@ -102,6 +105,7 @@ def gate(
         device=device,
         seed=chosen,
         examples=Path(examples),
+        regressions=Path(regressions),
         isolate=isolate,
         timeout=timeout,
         max_vacuous=max_vacuous,
@@ -118,12 +122,14 @@ class _Run:
     device: str | None
     seed: int
     examples: Path
+    regressions: Path
     isolate: bool
     timeout: float
     max_vacuous: float
     command: str
     listeners: tuple[Listener, ...]
     laws: tuple[Law, ...] = ()
+    kept: kept.Regressions = field(default_factory=kept.Regressions)
     environment: dict[str, Any] = field(default_factory=dict)
     tally: _Tally = field(default_factory=_Tally)
     names: set[str] = field(default_factory=set)
@@ -131,6 +137,8 @@ class _Run:
     def all(self, targets: Sequence[GateTarget]) -> Result:
         start = time.monotonic()
         self.laws = laws()
+        self.kept = kept.read(self.regressions)
+        self.tally.could_not_run += [f"a regression: {line}" for line in self.kept.damaged]
         self.environment = environment.collect(self.device)
         names = tuple(t if isinstance(t, str) else _name(t) for t in targets)
         self.emit(
@@ -207,9 +215,8 @@ class _Run:
                 dtype: Subject(runner, target, space, device)
                 for dtype, space in probed.spaces.items()
             }
-            self.emit(
-                TargetStarted(target, tuple(subjects), device, probed.untested, self.limits.checks)
-            )
+            untested = probed.untested + kept.untested(self.kept, probed.spaces, target)
+            self.emit(TargetStarted(target, tuple(subjects), device, untested, self.limits.checks))
             searches: list[Search] = []
             try:
                 self._search(target, subjects, searches, start)
@@ -253,6 +260,8 @@ class _Run:
                 checked=self._checked(target, dtype),
             )
             searches.append(search)
+            for example, config, check in kept.first(search, self.kept.examples):
+                self.emit(Checked(target.name, dtype, example.problem, config, check, example.id))
             search.run(self.seed * 131 + zlib.crc32(f"{target.name} {dtype}".encode()))
             if search.stopped_by == LOST:
                 # The same crash or hang in every dtype would cost minutes and tell nothing new.
@@ -281,6 +290,7 @@ class _Run:
     def _found(self, target: Target, subjects: dict[str, Subject], cause: Cause) -> FailureFound:
         example = Example(
             problem=cause.problem,
+            captured=cause.captured,
             target=target.spec,
             name=target.name,
             source=target.source,
@@ -289,7 +299,7 @@ class _Run:
             property=cause.law.name,
             check=cause.check,
             seed=self.seed,
-            found=cause.found,
+            found=cause.found if cause.captured is None else None,
             environment=self.environment,
             mask_forms=subjects[cause.dtype].space.mask_forms,
         )
@@ -302,8 +312,12 @@ class _Run:
             example_id=example.id,
             command=self._again(target, cause.dtype),
             other_dtypes=subjects,
+            captured=cause.captured,
         )
-        example = replace(example, contrast=words.contrast, text=words.text)
+        text = words.text
+        if cause.regression:
+            text += f"\n  seen first on the regression {cause.regression}"
+        example = replace(example, contrast=words.contrast, text=text)
         save(example, self.examples)
         return FailureFound(
             target=target.name,
@@ -316,7 +330,7 @@ class _Run:
             properties=cause.properties,
             dtypes=cause.dtypes,
             contrast=words.contrast,
-            text=words.text,
+            text=text,
             found=cause.found,
         )
 

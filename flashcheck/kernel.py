@@ -112,6 +112,7 @@ class Target:
     file, line where the function is defined, for annotations
     interpreted it runs in Triton's interpreter on a CPU, which takes small problems only
     note       what is not to be trusted about how it runs, a sentence, or None
+    wrapped    what `spec` names is a flashcheck.Kernel, not the function itself
     """
 
     name: str
@@ -125,6 +126,7 @@ class Target:
     line: int | None = None
     interpreted: bool = False
     note: str | None = None
+    wrapped: bool = False
 
     @property
     def configs(self) -> tuple[str | None, ...]:

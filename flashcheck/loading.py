@@ -106,6 +106,7 @@ def describe(
         source=_digest(file),
         file=file,
         line=line,
+        wrapped=isinstance(obj, Kernel),
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
 
 from flashcheck.case import Case
+from flashcheck.inputs import Inputs
 from flashcheck.law import Law, Subject
 from flashcheck.problem import Problem
 from flashcheck.strategies import problems
@@ -51,13 +52,16 @@ class _Spent(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A check that failed."""
+    """A check that failed: on `captured` tensors, of which `problem` is the outline, or on those
+    that the problem makes. `regression` is the id of the kept example that it was checked for."""
 
     dtype: str
     problem: Problem
     config: str | None
     law: Law
     check: Check
+    captured: Inputs | None = None
+    regression: str = ""
 
 
 class Search:
@@ -140,7 +144,14 @@ class Search:
         self.problems += 1
         case = self.subject.case(problem, config)
         case.start()
-        for law in self._choose(case):
+        for check in self.judge(case, self._choose(case)):
+            self.checked(problem, config, check)
+            if check.property == "agreement":
+                hypothesis.target(min(check.ratio, 1e3), label="ratio")
+
+    def judge(self, case: Case, chosen: Sequence[Law], regression: str = "") -> Iterator[Check]:
+        """Judge a case by each of the laws, until the kernel refuses it or crashes."""
+        for law in chosen:
             check = law.check(case)
             if check.verdict is Verdict.UNSUPPORTED:
                 self.refused[law.name] += 1
@@ -149,15 +160,22 @@ class Search:
                 continue
             self.counts[law.name] += 1
             self.vacuous += check.verdict is Verdict.VACUOUS
-            self.checked(problem, config, check)
-            if law.name == "agreement":
-                hypothesis.target(min(check.ratio, 1e3), label="ratio")
             if check.failed:
-                self.failures.append(Failure(problem.dtype, problem, config, law, check))
-                if check.verdict in (Verdict.CRASH, Verdict.TIMEOUT):
-                    lost = check.symptom in ("timeout", "process died")
-                    self._losses += lost
-                    return
+                self.failures.append(
+                    Failure(
+                        case.problem.dtype, case.problem, case.config, law, check, case.captured,
+                        regression,
+                    )
+                )  # fmt: skip
+            yield check
+            if check.verdict in (Verdict.CRASH, Verdict.TIMEOUT):
+                self._losses += check.symptom in ("timeout", "process died")
+                return
+
+    @property
+    def lost(self) -> bool:
+        """Whether too many processes were lost to go on."""
+        return self._losses >= ENOUGH_LOSSES
 
     def _choose(self, case: Case) -> list[Law]:
         """The first law (agreement), then those with the fewest checks that apply."""
@@ -181,7 +199,7 @@ class Search:
             self.stopped_by = "time"
         elif len(self.failures) >= ENOUGH_FAILURES:
             self.stopped_by = "failures"
-        elif self._losses >= ENOUGH_LOSSES:
+        elif self.lost:
             self.stopped_by = LOST
         return bool(self.stopped_by)
 

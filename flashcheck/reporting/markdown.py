@@ -111,6 +111,12 @@ def _head(summary: RunSummary, title: str = "") -> list[str]:
         parts.append("**Not tested**\n\n" + "\n".join(points))
     else:
         parts.append("**Not tested**: nothing that the kernels take or declare was left out.")
+    kept = [f"{_code(t.name)} {t.regressions}" for t in summary.targets if t.regressions]
+    if kept:
+        parts.append(
+            "**Regressions first**: kept examples, checked before any problem was generated: "
+            + ", ".join(kept)
+        )
     promises = [
         f"- {_code(t.name)}: " + ", ".join(_code(d) for d in t.declared)
         for t in summary.targets

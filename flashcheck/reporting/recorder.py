@@ -56,6 +56,8 @@ class Recorder:
                 self._errors.append(TargetError(event.spec, event.message))
             case Checked():
                 target = self._targets[event.target]
+                if event.regression:
+                    target.regressions.add(event.regression)
                 if event.dtype not in target.results:
                     target.results[event.dtype] = _DtypeRecord(event.dtype)
                 target.results[event.dtype].add(event)
@@ -94,6 +96,7 @@ class _TargetRecord:
     started: TargetStarted
     results: dict[str, _DtypeRecord] = field(default_factory=dict)
     failures: list[FailureSummary] = field(default_factory=list)
+    regressions: set[str] = field(default_factory=set)
     finished: TargetFinished | None = None
 
     def freeze(self) -> TargetSummary:
@@ -115,6 +118,7 @@ class _TargetRecord:
             line=target.line,
             results={dtype: record.freeze() for dtype, record in self.results.items()},
             failures=tuple(self.failures),
+            regressions=len(self.regressions),
         )
 
 

@@ -130,7 +130,8 @@ class FailureSummary:
 
 @dataclass(frozen=True, slots=True)
 class TargetSummary:
-    """`declared` are the declarations that differ from the default contract."""
+    """`declared` are the declarations that differ from the default contract; `regressions`
+    counts the kept examples that were checked before any problem was generated."""
 
     name: str
     spec: str
@@ -148,6 +149,7 @@ class TargetSummary:
     line: int | None
     results: dict[str, DtypeSummary]
     failures: tuple[FailureSummary, ...]
+    regressions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

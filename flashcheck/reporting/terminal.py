@@ -88,6 +88,7 @@ class Terminal:
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         self._checks = self._failed = 0
+        self._regressions: set[str] = set()
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -127,6 +128,7 @@ class Terminal:
     def _start(self, event: TargetStarted) -> None:
         self.close()
         self._checks = self._failed = 0
+        self._regressions = set()
         name = event.target.name
         if not self._quiet:
             self._say(f"{name}  {', '.join(event.dtypes)}  on {event.device}", "  ")
@@ -152,6 +154,8 @@ class Terminal:
     def _count(self, event: Checked) -> None:
         self._checks += 1
         self._failed += event.check.failed
+        if event.regression:
+            self._regressions.add(event.regression)
         if self._progress is not None and self._task is not None:
             self._progress.advance(self._task)
 
@@ -178,7 +182,10 @@ class Terminal:
             return
         failed = f", {self._failed:,} failed" if self._failed else ""
         stopped = f" (stopped by {event.stopped_by})" if event.stopped_by else ""
-        done = f"{count(self._checks, 'check')}{failed} in {duration(event.seconds)}{stopped}"
+        kept = self._regressions
+        first = f", {count(len(kept), 'regression')} first" if kept else ""
+        checks = f"{count(self._checks, 'check')}{failed}{first}"
+        done = f"{checks} in {duration(event.seconds)}{stopped}"
         self._say(f"  {event.target}: {done}", "    ")
 
     # -- the end --------------------------------------------------------------------------
