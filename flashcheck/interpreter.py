@@ -87,7 +87,8 @@ def kernels_loaded() -> bool:
         if name.partition(".")[0] in ("torch", "triton") or module is None:
             continue
         for value in list(getattr(module, "__dict__", {}).values()):
-            if type(value).__module__.startswith("triton.runtime"):
+            # A class may have a property of that name.
+            if str(type(value).__module__).startswith("triton.runtime"):
                 return True
     return False
 

@@ -1,4 +1,7 @@
-"""Keys and values that no query sees may hold anything finite: nothing changes, bit for bit."""
+"""Keys and values that no query sees may hold anything finite: nothing changes, bit for bit.
+
+But for the sign of a zero: a weight of 0 times a hidden value is a zero of the value's sign.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +42,16 @@ def poison_masked(case: Case, judge: Judge) -> None:
     inside &= case.judged_rows()
     first, second = case.run(), case.run(poisoned)
     said = "hidden keys and values were changed to +-65536 or the largest finite number"
+    # -0.0 + 0.0 is 0.0.
     judge.unchanged(
-        "out", np.where(inside[..., None], first.outs[0], 0.0),
-        np.where(inside[..., None], second.outs[0], 0.0), case.leeway("out"),
+        "out", np.where(inside[..., None], first.outs[0] + 0.0, 0.0),
+        np.where(inside[..., None], second.outs[0] + 0.0, 0.0), case.leeway("out"),
         "reads hidden keys", said,
     )  # fmt: skip
     if first.lses:
         judge.unchanged(
-            "lse", np.where(inside, first.lses[0], 0.0), np.where(inside, second.lses[0], 0.0),
+            "lse", np.where(inside, first.lses[0] + 0.0, 0.0),
+            np.where(inside, second.lses[0] + 0.0, 0.0),
             case.leeway("lse"), "reads hidden keys", said,
         )  # fmt: skip
     if case.kernel.isolates_masked_nan:
@@ -54,7 +59,8 @@ def poison_masked(case: Case, judge: Judge) -> None:
             x.with_(k=np.where(hidden, np.nan, x.k), v=np.where(hidden, np.nan, x.v))
         )
         judge.unchanged(
-            "out", first.outs[0], with_nan.outs[0], case.leeway("out"), "reads hidden keys",
+            "out", first.outs[0] + 0.0, with_nan.outs[0] + 0.0, case.leeway("out"),
+            "reads hidden keys",
             "hidden keys and values were changed to NaN",
         )  # fmt: skip
 

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -524,6 +525,19 @@ def test_an_unknown_interpreter_stops_no_other_kernel(monkeypatch: pytest.Monkey
 
 
 # -- against a GPU ------------------------------------------------------------------------
+
+
+def test_any_class_may_be_in_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some have a property where others have the name of their module."""
+
+    class Odd:
+        __module__ = property(lambda self: "odd")  # type: ignore[assignment]
+
+    module = ModuleType("odd")
+    module.value = Odd()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "odd", module)
+    assert not isinstance(type(module.value).__module__, str)
+    interpreter.kernels_loaded()
 
 
 @pytest.mark.gpu

@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 import torch
 
+import flashcheck
 from flashcheck.formats import DTYPES, FORMATS
 from flashcheck.kernel import Kernel
+from flashcheck.masks import Mask
+from flashcheck.problem import Problem
+from flashcheck.verdict import Verdict
 
 
 def _kernels() -> dict[str, Kernel]:
@@ -160,3 +164,12 @@ def test_same_call_twice_is_bit_identical_and_leaves_inputs_alone(name: str) -> 
 def test_configurations_and_variants_have_names_of_their_own() -> None:
     extremal = importlib.import_module("flashcheck.kernels.extremal")
     assert len({kernel.name for kernel in extremal.variants.values()}) == len(extremal.variants)
+
+
+def test_hidden_values_may_change_the_sign_of_a_zero() -> None:
+    """A matrix product of weights 0 and values of -65536 is -0, with 65536 it is 0."""
+    problem = Problem(
+        dtype="float64", len_q=2, len_k=1, dim=2, dim_v=2, mask=Mask(hides="tail", amount=1)
+    )
+    check = flashcheck.check("torch_sdpa[flash]", problem, property="poison_masked")
+    assert check.verdict is Verdict.PASS
