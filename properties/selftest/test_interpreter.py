@@ -531,7 +531,7 @@ def test_any_class_may_be_in_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some have a property where others have the name of their module."""
 
     class Odd:
-        __module__ = property(lambda self: "odd")  # type: ignore[assignment]
+        __module__ = property(lambda self: "odd")
 
     module = ModuleType("odd")
     module.value = Odd()  # type: ignore[attr-defined]
