@@ -1,0 +1,38 @@
+"""Extent: the rows whose intermediate values fit the contract (docs/bound.md, section 8)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from flashcheck.bounds.arithmetic import Arithmetic
+from flashcheck.formats import Array, Bools
+from flashcheck.inputs import Inputs
+from flashcheck.oracle.float64 import Attention
+
+
+def in_contract(x: Inputs, at: Attention, ar: Arithmetic, delta_max: Array) -> Bools:
+    """[B, Hq, Lq]: whether the row's intermediate values fit (contract, "problems whose ...").
+
+    Hidden keys count: what overflows there is infinity minus infinity before it is hidden.
+    """
+    scale = max(1.0, abs(x.exact_scale))
+    k_max = np.abs(x.k).max((2, 3), initial=0.0)
+    k_max = np.repeat(k_max, x.heads_per_kv, axis=1)[:, :, None]
+    fits = 1.5 * np.maximum(at.raw, at.a).max(-1, initial=0.0) < ar.limit
+    # q or k may be multiplied by the scale, or each by its root, before their product.
+    fits &= 1.5 * scale * np.maximum(np.abs(x.q).max(-1), k_max) < ar.limit
+    fits &= 1.5 * np.abs(at.s).max(-1, initial=0.0) < ar.limit
+    if x.bias is not None:
+        fits &= 1.5 * np.abs(x.bias).max(-1, initial=0.0) < ar.limit
+    # Rounding the row maximum, as computed, may raise P above 1 by this exponent.
+    overshoot = 2 * ar.u * (np.abs(at.m) + delta_max)
+    p_max = ar.p.max_finite if ar.p is not None else ar.limit
+    fits &= overshoot < math.log(p_max)
+    sums = np.where(x.visible, 1.0, 0.0) @ np.abs(at.v)
+    fits &= 2.0**ar.lag * np.exp(np.minimum(overshoot, 300.0)) * sums.max(-1) < ar.limit
+    if ar.scaled is not None:
+        largest = 1.5 * abs(x.exact_scale) * np.maximum(np.abs(x.q).max(-1), k_max)
+        fits &= largest < ar.scaled.max_finite
+    return np.asarray(fits)

@@ -1,0 +1,97 @@
+"""Out: the bound on the output (docs/bound.md, sections 3 to 6)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flashcheck.bounds.arithmetic import EXP_FLUSH, WILD, Arithmetic
+from flashcheck.formats import Array, Bools
+from flashcheck.inputs import Inputs
+from flashcheck.oracle.float64 import Attention, gamma
+
+CHUNK = 1 << 20
+"""Elements of the largest temporary array."""
+
+
+def out_bound(
+    x: Inputs, at: Attention, ar: Arithmetic, delta: Array, r: Array
+) -> tuple[Array, Array]:
+    """(the bound, the largest |v| that the row sees), each [B, Hq, Lq, Dv]."""
+    n = x.k.shape[2]
+    p = at.p
+    abs_v = np.abs(at.v)
+    grow = np.expm1(np.minimum(delta, 300.0))
+    shrunk = np.maximum((p * np.exp(-delta)).sum(-1, keepdims=True), 1e-300)
+    # q_j bounds the share of key j however the scores err. Where they err wildly any key may
+    # have all of it, and the output is still an average of the values seen.
+    wild = delta.max(-1, keepdims=True, initial=0.0) > WILD
+    q = np.minimum(p * (1 + grow) / shrunk, np.where(p > 0, 1.0, 0.0))
+    q = np.where(wild, np.where(x.visible, 1.0, 0.0), q)
+    c = np.where(wild, np.where(x.visible, 1e300, 0.0), p * grow / shrunk)
+    growth = np.exp(np.minimum(r, 300.0))
+    conditioning, spread, largest = _centred(x.visible, c, q * growth, at)
+
+    gamma_acc = gamma(2 * n + 3, ar.acc)
+    gamma_l = gamma(2 * n + 3, ar.u)
+    # P normalized first divides each term: 4 u.
+    products = (q * ((1 + 4 * ar.u) * (1 + gamma_acc) * growth - 1)) @ abs_v
+    normalizer = (q * ((1 + gamma_l) * growth - 1)).sum(-1, keepdims=True)
+    rounding = np.zeros_like(at.out)
+    lost = np.zeros_like(p)
+    if ar.p is not None:
+        u_p = ar.p.unit_roundoff
+        before = (q * growth) @ abs_v if ar.normalizer != "after_rounding" else rounding
+        after = spread + (q * growth).sum(-1, keepdims=True) * conditioning
+        rounding = u_p * (1 + gamma_acc) * np.maximum(before, after)
+        # P's rounding meets the other errors where it enters the normalizer too.
+        products, normalizer = products * (1 + 4 * u_p), normalizer * (1 + 4 * u_p)
+        kappa = ar.p.min_normal if ar.flushes and ar.p.min_exponent < -100 else 0.0
+        kappa = max(kappa, ar.p.underflow)
+        # Only a weight that can lie below P's smallest normal number underflows. Normalized
+        # first, P is smallest: p_j itself.
+        small = p * np.exp(-2 * np.minimum(delta + r, 300.0).max(-1, keepdims=True, initial=0.0))
+        lost = np.where(x.visible & (small < ar.p.min_normal), kappa, 0.0)
+    # Weights: exp flushed in P; in a rescale factor, of terms that a lagging maximum lets reach
+    # 2^lag; and P / l underflowing.
+    flushed = EXP_FLUSH * (1 + 2.0**ar.lag)
+    lost = np.where(x.visible, lost + flushed + 2 * ar.eta, 0.0)
+    # Products, rescales and, where results may flush, sums; twice for merged splits.
+    underflow = lost @ abs_v + (4 * n + 6) * ar.eta
+    lost_sum = lost.sum(-1, keepdims=True) + n * ar.eta
+    relative = normalizer + lost_sum
+    if ar.p is not None:
+        relative = relative + ar.p.unit_roundoff
+    centre = np.abs(at.out) + conditioning
+    rest = (products + rounding + underflow + centre * (normalizer + lost_sum)) / np.maximum(
+        1 - relative, 1e-300
+    )
+    rest = np.where(relative < 0.9, rest, np.inf)
+    inner = conditioning + rest
+    inner = inner + 4 * ar.u * (np.abs(at.out) + inner)
+    wide_range = ar.out.min_exponent < -100
+    tail = ar.out.underflow + (ar.out.min_normal if ar.flushes and wide_range else 0.0)
+    return inner + ar.out.unit_roundoff * (np.abs(at.out) + inner) + tail, largest
+
+
+def _centred(seen: Bools, c: Array, q: Array, at: Attention) -> tuple[Array, Array, Array]:
+    """Sums about the output, each [B, Hq, Lq, Dv], over the keys that a row sees:
+
+    min(sum c_j |v_j - o|, max |v_j - o|), sum q_j |v_j - o| and max |v_j|.
+    |v_j - o| is taken with the radius of o added, so that it is never too small.
+    """
+    b, h, rows, n = c.shape
+    dv = at.v.shape[3]
+    conditioning, spread, largest = (np.empty_like(at.out) for _ in range(3))
+    step = max(1, CHUNK // max(n * dv * h * b, 1))
+    for i in range(0, rows, step):
+        part = slice(i, i + step)
+        o = at.out[:, :, part, None, :]
+        away = np.abs(at.v[:, :, None] - o) + at.out_radius[:, :, part, None, :]
+        weights = np.stack([c[:, :, part], q[:, :, part]], axis=3)
+        sums = weights @ away
+        cap = np.where(seen[:, :, part, :, None], away, 0.0).max(3, initial=0.0)
+        conditioning[:, :, part] = np.minimum(sums[..., 0, :], cap)
+        spread[:, :, part] = sums[..., 1, :]
+        shown = np.where(seen[:, :, part, :, None], np.abs(at.v)[:, :, None], 0.0)
+        largest[:, :, part] = shown.max(3, initial=0.0)
+    return conditioning, spread, largest
