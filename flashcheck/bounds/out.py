@@ -9,8 +9,8 @@ from flashcheck.formats import Array, Bools
 from flashcheck.inputs import Inputs
 from flashcheck.oracle.float64 import Attention, gamma
 
-CHUNK = 1 << 20
-"""Elements of the largest temporary array."""
+CHUNK = 1 << 17
+"""Elements of the largest temporary array: a megabyte stays in a core's cache."""
 
 
 def out_bound(
@@ -81,17 +81,41 @@ def _centred(seen: Bools, c: Array, q: Array, at: Attention) -> tuple[Array, Arr
     """
     b, h, rows, n = c.shape
     dv = at.v.shape[3]
-    conditioning, spread, largest = (np.empty_like(at.out) for _ in range(3))
+    highest, lowest = _range(seen, at.v)
+    cap = np.maximum(np.maximum(highest - at.out, at.out - lowest) + at.out_radius, 0.0)
+    conditioning, spread = (np.empty_like(at.out) for _ in range(2))
     step = max(1, CHUNK // max(n * dv * h * b, 1))
+    memory = np.empty((b, h, min(step, rows), n, dv))
     for i in range(0, rows, step):
         part = slice(i, i + step)
-        o = at.out[:, :, part, None, :]
-        away = np.abs(at.v[:, :, None] - o) + at.out_radius[:, :, part, None, :]
-        weights = np.stack([c[:, :, part], q[:, :, part]], axis=3)
-        sums = weights @ away
-        cap = np.where(seen[:, :, part, :, None], away, 0.0).max(3, initial=0.0)
-        conditioning[:, :, part] = np.minimum(sums[..., 0, :], cap)
+        away = memory[:, :, : min(step, rows - i)]
+        np.subtract(at.v[:, :, None], at.out[:, :, part, None, :], out=away)
+        np.abs(away, out=away)
+        away += at.out_radius[:, :, part, None, :]
+        sums = np.stack([c[:, :, part], q[:, :, part]], axis=3) @ away
+        conditioning[:, :, part] = sums[..., 0, :]
         spread[:, :, part] = sums[..., 1, :]
-        shown = np.where(seen[:, :, part, :, None], np.abs(at.v)[:, :, None], 0.0)
-        largest[:, :, part] = shown.max(3, initial=0.0)
-    return conditioning, spread, largest
+    return np.minimum(conditioning, cap), spread, np.maximum(highest, -lowest)
+
+
+def _range(seen: Bools, v: Array) -> tuple[Array, Array]:
+    """The largest and the smallest v that each row sees, [B, Hq, Lq, Dv]; 0 where it sees none."""
+    b, h, rows, n = seen.shape
+    counts = seen.sum(-1)
+    if n == 0 or (counts == n).all():
+        shape = (b, h, rows, v.shape[3])
+        if n == 0:
+            return np.zeros(shape), np.zeros(shape)
+        ends = (v.max(2)[:, :, None], v.min(2)[:, :, None])
+        return np.broadcast_to(ends[0], shape), np.broadcast_to(ends[1], shape)
+    # Most rows see the first keys and no others: a causal mask, padding, no mask at all.
+    last = np.maximum(counts - 1, 0)[..., None]
+    highest = np.take_along_axis(np.maximum.accumulate(v, axis=2), last, axis=2)
+    lowest = np.take_along_axis(np.minimum.accumulate(v, axis=2), last, axis=2)
+    first_keys = (seen == (np.arange(n) < counts[..., None])).all(-1)
+    for at in np.argwhere(~first_keys):
+        row = tuple(at)
+        shown = v[row[:2]][seen[row]]
+        highest[row], lowest[row] = shown.max(0), shown.min(0)
+    some = counts[..., None] > 0
+    return np.where(some, highest, 0.0), np.where(some, lowest, 0.0)
