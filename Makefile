@@ -51,6 +51,7 @@ lint: .venv/stamp
 
 report: .venv/stamp
 	$(BIN)/flashcheck gate $(KERNELS) --device cpu --seed 0 --report dir=reports/cpu
+	$(BIN)/flashcheck claims --report md=reports/claims.md
 
 # No false alarm: kernels at the very edge of the contract, and torch's own, over several seeds.
 SEEDS ?= 0 1 2

@@ -1,4 +1,4 @@
-"""The command line: flashcheck gate, replay, show, promote, list, env."""
+"""The command line: flashcheck gate, replay, show, promote, claims, list, env."""
 
 from __future__ import annotations
 
@@ -217,6 +217,52 @@ def promote(example: str, to: str | None, examples: str | None) -> None:
             f"The gate looks into {home}: set regressions = {str(folder)!r} in [tool.flashcheck] "
             "to have it checked first."
         )
+
+
+@main.command()
+@click.option("--report", metavar="md=PATH", help="write the tables as Markdown too")
+@click.option("--no-color", is_flag=True, help="plain text (NO_COLOR is respected too)")
+def claims(report: str | None, no_color: bool) -> None:
+    """Measure what a derivation of online softmax claims in numbers; half a minute, no GPU.
+
+    \b
+    Exit codes: 0 every claim holds, some with the condition that is printed; 1 one does not;
+    2 could not run.
+    """  # noqa: D301 (click reads the backspace)
+    import itertools
+
+    from rich.console import Console
+
+    from flashcheck.claims import NOT_MEASURED, Claim, Finding, measure, page
+    from flashcheck.reporting import parse_report
+
+    path = None
+    if report is not None:
+        try:
+            format_, path = parse_report(report)
+        except ValueError as error:
+            raise _Fails(f"--report: {error}") from None
+        if format_ != "md":
+            raise _Fails(f"--report: claims are written as md, not {format_}: say md=PATH")
+    console = Console(no_color=no_color, highlight=False)
+    # Where nobody looks, in a log, columns are not squeezed.
+    console.width = console.width if console.is_terminal else max(console.width, page.WIDTH)
+    found: list[Claim] = []
+    for topic, group in itertools.groupby(measure(), lambda claim: claim.topic):
+        rows = list(group)
+        found += rows
+        console.print(page.terminal(topic, rows))
+    for sentence in NOT_MEASURED:
+        console.print(f"not measured: {sentence}", style="yellow", markup=False)
+    failed = any(claim.finding is Finding.DOES_NOT_HOLD for claim in found)
+    console.print(f"{page.headline(found)}  exit {int(failed)}", style="bold", markup=False)
+    if path is not None:
+        command = " ".join(["flashcheck", *map(shlex.quote, sys.argv[1:])])
+        try:
+            page.write(found, command, path)
+        except OSError as error:
+            raise _Fails(f"--report: {error}") from None
+    sys.exit(int(failed))
 
 
 @main.command("list")

@@ -14,6 +14,7 @@ from flashcheck import environment
 from flashcheck.formats import FORMATS
 from flashcheck.reporting import json_report
 from flashcheck.reporting.summary import (
+    BiasSummary,
     DtypeSummary,
     FailureSummary,
     GroupSummary,
@@ -80,7 +81,7 @@ def write_per_dtype(summary: RunSummary, folder: Path) -> None:
     ]
     index = _head(summary)
     if rows:
-        index += [_table(["dtype", *_COLUMNS], rows), _NOTES]
+        index += [table(["dtype", *_COLUMNS], rows), _NOTES]
     index += [
         *_failures(summary.failures),
         *_foot(summary),
@@ -137,10 +138,6 @@ _COLUMNS = [
 
 def _row(target: TargetSummary, r: DtypeSummary) -> list[str]:
     ulp = r.ulp
-    bias = "-"
-    if r.bias:
-        mark = "*" if r.bias.significant else ""
-        bias = signed(r.bias.mean, r.bias.standard_error) + mark
     return [
         _code(target.name),
         f"{r.checks:,}",
@@ -149,21 +146,28 @@ def _row(target: TargetSummary, r: DtypeSummary) -> list[str]:
         ratio(r.median),
         bits(r.headroom),
         *(number(x) for x in ((ulp.p50, ulp.p99, ulp.max) if ulp else (None, None, None))),
-        bias,
+        _bias(r.bias),
     ]
+
+
+def _bias(bias: BiasSummary | None) -> str:
+    if bias is None:
+        return "-"
+    mark = "*" if bias.significant else ""
+    return signed(bias.mean, bias.standard_error) + mark
 
 
 def _dtype(summary: RunSummary, dtype: str, heading: str) -> list[str]:
     """All about one dtype: kernels, the worst problems, properties, families."""
     mine = [(t, t.results[dtype]) for t in summary.targets if dtype in t.results]
-    parts = [_table(_COLUMNS, [_row(t, r) for t, r in mine])]
+    parts = [table(_COLUMNS, [_row(t, r) for t, r in mine])]
     lse = [
         [_code(t.name), ratio(r.lse.worst), ratio(r.lse.median), number(r.lse.error_max)]
         for t, r in mine
         if r.lse
     ]
     if lse:
-        parts.append(_table(["lse of kernel", "worst", "median", "largest error"], lse))
+        parts.append(table(["lse of kernel", "worst", "median", "largest error"], lse))
     worst = [
         f"- {_code(t.name)} ({r.worst.property}, ratio {ratio(r.worst.ratio)}): "
         f"{_inline(r.worst.problem)}" + (f" [{_inline(r.worst.config)}]" if r.worst.config else "")
@@ -188,16 +192,16 @@ def _groups(label: str, groups: list[tuple[str, str, GroupSummary]]) -> str:
         worst = row[2].worst
         return (-(worst if worst is not None else -1.0), -row[2].failures, row[1], row[0])
 
-    header = [label, "kernel", "checks", "failed", "vacuous", "worst", "median"]
+    header = [label, "kernel", "checks", "failed", "vacuous", "worst", "median", "bias ± se"]
     rows = [
         [_code(name), _code(kernel), f"{g.checks:,}", f"{g.failures:,}", f"{g.vacuous:,}",
-         ratio(g.worst), ratio(g.median)]
+         ratio(g.worst), ratio(g.median), _bias(g.bias)]
         for kernel, name, g in sorted(groups, key=order)
     ]  # fmt: skip
-    return _table(header, rows)
+    return table(header, rows)
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table, padded so that it reads in a diff too; numbers to the right."""
     cells = [[_cell(c) for c in row] for row in rows]
     width = [max(len(row[i]) for row in [list(header), *cells]) for i in range(len(header))]

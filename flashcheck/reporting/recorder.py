@@ -33,7 +33,7 @@ from flashcheck.reporting.summary import (
     UlpSummary,
     WorstCheck,
 )
-from flashcheck.reporting.tally import Moments, Quantiles, Tally
+from flashcheck.reporting.tally import Quantiles, Tally
 from flashcheck.verdict import Check, Verdict, headroom
 
 
@@ -138,7 +138,6 @@ class _DtypeRecord:
     ulp: Quantiles = field(default_factory=Quantiles)
     ulp_max: float | None = None
     ulp_problems: int = 0
-    bias: Moments = field(default_factory=Moments)
 
     def add(self, event: Checked) -> None:
         check = event.check
@@ -174,11 +173,9 @@ class _DtypeRecord:
             largest = max(sample)
         self.ulp_max = _larger(self.ulp_max, largest)
         self.ulp_problems += largest is not None
-        if stats.get("signed_mean") is not None and not check.failed:
-            self.bias.add(stats["signed_mean"])
 
     def freeze(self) -> DtypeSummary:
-        total, worst, bias = self.total, self.worst, self.bias
+        total, worst = self.total, self.worst
         return DtypeSummary(
             dtype=self.dtype,
             checks=total.checks + self.outside,
@@ -194,9 +191,7 @@ class _DtypeRecord:
             out=_output(self.out),
             lse=_output(self.lse, self.lse_error),
             ulp=self._freeze_ulp(),
-            bias=BiasSummary(bias.mean, bias.standard_error, bias.n, bias.positive, bias.negative)
-            if bias.n
-            else None,
+            bias=_bias(total),
             by_property=_groups(self.properties),
             by_scores=_groups(self.scores),
             by_values=_groups(self.values),
@@ -260,9 +255,16 @@ def _problem(problem: Problem) -> tuple[str, dict[str, Any]]:
 
 def _groups(tallies: dict[str, Tally]) -> dict[str, GroupSummary]:
     return {
-        name: GroupSummary(t.checks, t.failures, t.vacuous, t.worst, t.ratios.quantile(0.5))
+        name: GroupSummary(
+            t.checks, t.failures, t.vacuous, t.worst, t.ratios.quantile(0.5), _bias(t)
+        )
         for name, t in sorted(tallies.items())
     }
+
+
+def _bias(tally: Tally) -> BiasSummary | None:
+    b = tally.bias
+    return BiasSummary(b.mean, b.standard_error, b.n, b.positive, b.negative) if b.n else None
 
 
 def _output(ratios: Quantiles, error: float | None = None) -> OutputSummary | None:

@@ -26,31 +26,6 @@ class WorstCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSummary:
-    """Checks of one property or family. `worst` is None where all were vacuous."""
-
-    checks: int
-    failures: int
-    vacuous: int
-    worst: float | None
-    median: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class UlpSummary:
-    """|error| of `out` in units in the last place of its dtype, over checks not vacuous.
-
-    Every problem weighs the same, however many elements it has. `max` is over all elements.
-    """
-
-    p50: float | None
-    p90: float | None
-    p99: float | None
-    max: float | None
-    problems: int
-
-
-@dataclass(frozen=True, slots=True)
 class BiasSummary:
     """Signed error of `out` in ulp: the mean of problems' means, over checks that hold.
 
@@ -71,6 +46,33 @@ class BiasSummary:
         if signs >= 20 and abs(self.positive - self.negative) > 3 * math.sqrt(signs):
             return True
         return bool(self.standard_error) and abs(self.mean) > 3 * (self.standard_error or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSummary:
+    """Checks of one property or family. `worst` is None where all were vacuous, `bias` where
+    none that holds was compared with the oracle. A bias is reported, never judged."""
+
+    checks: int
+    failures: int
+    vacuous: int
+    worst: float | None
+    median: float | None
+    bias: BiasSummary | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UlpSummary:
+    """|error| of `out` in units in the last place of its dtype, over checks not vacuous.
+
+    Every problem weighs the same, however many elements it has. `max` is over all elements.
+    """
+
+    p50: float | None
+    p90: float | None
+    p99: float | None
+    max: float | None
+    problems: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,12 +96,13 @@ class Tally:
     vacuous: int = 0
     worst: float | None = None
     ratios: Quantiles = field(default_factory=Quantiles)
+    bias: Moments = field(default_factory=Moments)
 
     def add(self, check: Check, typical: bool = True) -> bool:
         """Count one check; True where its ratio is the worst so far.
 
-        `typical` says whether the ratio counts for the median. A vacuous check has no
-        ratio that means anything: its bound is too wide.
+        `typical` says whether ratio and signed error count for the median and the bias. A
+        vacuous check has no ratio that means anything: its bound is too wide.
         """
         self.checks += 1
         self.failures += check.failed
@@ -112,6 +113,8 @@ class Tally:
         ratio = math.inf if math.isnan(check.ratio) else check.ratio
         if typical:
             self.ratios.add(max(ratio, 0.0))
+            if not check.failed and check.stats.get("signed_mean") is not None:
+                self.bias.add(check.stats["signed_mean"])
         if self.worst is None or ratio > self.worst:
             self.worst = ratio
             return True

@@ -260,6 +260,31 @@ def test_quantiles_of_zeros_and_infinities() -> None:
     assert quantiles.quantile(1.0) == math.inf
 
 
+def test_bias_by_family() -> None:
+    """A bias that one family of scores has and another has not."""
+    events = []
+    for event in checks("k", "float32", 100):
+        assert isinstance(event, Checked)
+        lean = 0.5 if event.problem.scores == "equal" else -0.5
+        stats = {**event.check.stats, "signed_mean": lean} if event.check.stats else {}
+        events.append(
+            dataclasses.replace(event, check=dataclasses.replace(event.check, stats=stats))
+        )
+    summary = fold([started("k"), target("k"), *events, RunFinished(0, "", 1.0)])
+    r = summary.targets[0].results["float32"]
+    assert r.bias is not None
+    assert abs(r.bias.mean) < 1e-9
+    equal, late = r.by_scores["equal"].bias, r.by_scores["late_maximum"].bias
+    assert equal is not None
+    assert late is not None
+    assert (equal.mean, late.mean, equal.problems) == (0.5, -0.5, 50)
+    assert equal.significant
+    assert r.by_property["two_calls"].bias is None
+    assert summary.exit_code == 0
+    rows = [line for line in markdown.render(summary).splitlines() if line.startswith("| `equal`")]
+    assert "+0.50 ± 0*" in rows[0]
+
+
 def test_bias_is_significant_by_its_signs_where_outliers_hide_the_mean() -> None:
     moments = Moments()
     for i in range(100):
