@@ -120,6 +120,17 @@ class Inputs:
             given["enable_gqa"] = self.enable_gqa
         return given
 
+    @property
+    def used(self) -> frozenset[str]:
+        """The options without which the call would be another."""
+        needed = {
+            "scale": self.scale is not None,
+            "is_causal": self.is_causal,
+            "attn_mask": self.mask is not None,
+            "enable_gqa": self.enable_gqa,
+        }
+        return frozenset(name for name, needs in needed.items() if needs)
+
     def with_(self, **changes: Any) -> Inputs:
         """A copy with some fields replaced (its cached parts are computed afresh)."""
         return replace(self, **changes)

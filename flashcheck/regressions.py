@@ -78,7 +78,7 @@ def first(
 ) -> Iterator[tuple[Example, str | None, Check]]:
     """Check the examples that a search's kernel takes, each by agreement and its own property.
 
-    They count as checks of the search, but are checked whatever its budget is.
+    They are checked whatever the search's budget is, and leave it as it is.
     """
     subject = search.subject
     agreement = search.laws[0]
@@ -113,10 +113,7 @@ def why_not(example: Example, space: Space, target: Target) -> str:
     """Why a kernel cannot be asked this example's problem in this dtype; "" if it can."""
     x, p = example.inputs, example.problem
     b, hq, _, lq, lk, d, dv = x.shape
-    used = {name for name, value in x.options().items() if value not in (None, False)}
-    used |= {"scale"} if x.scale is not None else set()
-    used |= {"attn_mask"} if x.mask is not None else set()
-    missing = sorted(used - space.options)
+    missing = sorted(x.used - space.options)
     if missing:
         return f"the kernel does not take {' and '.join(missing)}"
     if p.mask is not None and _form(p.mask) not in space.mask_forms:

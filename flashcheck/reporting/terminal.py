@@ -156,7 +156,7 @@ class Terminal:
         self._failed += event.check.failed
         if event.regression:
             self._regressions.add(event.regression)
-        if self._progress is not None and self._task is not None:
+        elif self._progress is not None and self._task is not None:  # the budget's own
             self._progress.advance(self._task)
 
     def _could_not_run(self, event: TargetFailed) -> None:

@@ -124,7 +124,21 @@ def test_own_property() -> None:
     assert [e.check.property for e in checked[:2]] == ["agreement", "score_shift"]
     assert [e.regression for e in checked[:2]] == [kept.id] * 2
     assert not any(e.regression for e in checked[2:])
-    assert len(checked) == 30
+    assert len(checked) == 2 + 30
+
+
+def test_many_leave_the_search_its_budget() -> None:
+    """However many are kept, as many problems are generated as without them."""
+    for i in range(40):
+        save(example(replace(PROBLEM, seed=i)), regressions.FOLDER)
+    events: list[Event] = []
+    flashcheck.gate(
+        ["right.py:attention"], dtypes=["float32"], budget="30", seed=1, isolate=False,
+        listeners=[events.append],
+    )  # fmt: skip
+    checked = [e for e in events if isinstance(e, Checked)]
+    assert sum(bool(e.regression) for e in checked) == 40
+    assert sum(not e.regression for e in checked) == 30
 
 
 def captured() -> Example:
