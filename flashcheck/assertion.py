@@ -46,6 +46,11 @@ def assert_within_bound(
     """
     import torch
 
+    if not isinstance(problem, (Problem, Inputs)):
+        raise TypeError(
+            f"problem is of type {type(problem).__name__}; pass a flashcheck.Problem, or "
+            "flashcheck.inputs_of(query, key, value, ...)"
+        )
     first: Any = out[0] if isinstance(out, (tuple, list)) and out else out
     tensor = first if isinstance(first, torch.Tensor) else torch.empty(0)
     kernel = Kernel(

@@ -82,7 +82,7 @@ def capture(
 
     At the end stderr says how many there are, and a UserWarning counts the calls that no
     example can hold, with the reason: dropout, an attn_mask together with is_causal, dtypes
-    that the gate does not take, NaN or infinity.
+    that the gate does not take, NaN or infinity, a mask that hides keys by a huge finite number.
 
     Raises ValueError for a limit below 1, OSError where the folder cannot be written.
     """

@@ -32,6 +32,7 @@ OLDEST, NEWEST = (3, 6), (3, 9)
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 _NO_DRIVER = re.compile(r"\b0 active drivers\b")
 _active = False
+_launches = 0
 
 
 def environment(device: str | None) -> dict[str, str]:
@@ -91,6 +92,11 @@ def kernels_loaded() -> bool:
             if str(type(value).__module__).startswith("triton.runtime"):
                 return True
     return False
+
+
+def launches() -> int:
+    """How many launches of Triton kernels were interpreted in this process."""
+    return _launches
 
 
 def status() -> str | None:
@@ -264,6 +270,8 @@ def _quiet_executor(interp: Any, patching: _Patching) -> type:
 
     class FaithfulExecutor(base):  # type: ignore[misc]
         def __call__(self, *args: Any, **kwargs: Any) -> None:
+            global _launches
+            _launches += 1
             try:
                 with np.errstate(all="ignore"):
                     super().__call__(*args, **kwargs)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from flashcheck.formats import FORMATS
+
+if TYPE_CHECKING:
+    from flashcheck.inputs import Inputs
 
 
 def _check_choices(record: object) -> None:
@@ -132,6 +135,18 @@ class Target:
     def configs(self) -> tuple[str | None, ...]:
         """The names of the configurations; (None,) where there are none."""
         return tuple(self.kernel.configs) if self.kernel.configs else (None,)
+
+    def not_taken(self, x: Inputs) -> str:
+        """What the call needs and the kernel is declared not to take, after its name; or ""."""
+        kernel, dim = self.kernel, x.q.shape[3]
+        if kernel.dtypes is not None and x.dtype not in kernel.dtypes:
+            return f"does not take {x.dtype}"
+        if kernel.head_dims is not None and dim not in kernel.head_dims:
+            return f"does not take head size {dim}"
+        if kernel.positive_scale and x.scale is not None and x.scale <= 0:
+            return f"does not take a scale of {x.scale}"
+        missing = sorted(x.used - {*self.options, *self.required})
+        return f"does not name {' and '.join(missing)}" if missing else ""
 
 
 OPTIONS: tuple[str, ...] = ("scale", "is_causal", "attn_mask", "enable_gqa")

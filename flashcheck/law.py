@@ -119,6 +119,10 @@ def laws() -> tuple[Law, ...]:
     return tuple(sorted(unique.values(), key=lambda law: (law.name != "agreement", law.name)))
 
 
+def law_named(name: str) -> Law | None:
+    return next((law for law in laws() if law.name == name), None)
+
+
 def _import_laws() -> list[Law]:
     package = importlib.import_module("flashcheck.properties")
     found: list[Law] = []

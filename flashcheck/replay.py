@@ -16,7 +16,7 @@ from flashcheck.case import Case
 from flashcheck.examples import Example, ExampleError, load
 from flashcheck.fills import Fill
 from flashcheck.kernel import Target, TargetError
-from flashcheck.law import Law, laws
+from flashcheck.law import Law, law_named
 from flashcheck.loading import one_line
 from flashcheck.problem import Problem
 from flashcheck.strategies import Space
@@ -124,11 +124,11 @@ class _Session:
             hint = "" if self.other else "; pass --kernel TARGET"
             return replace(failed, message=self._refusal + hint)
         failed = replace(failed, target=target.name)
-        law = _laws().get(example.property)
+        law = law_named(example.property)
         if law is None:
             message = f"this flashcheck has no property {example.property!r}; it was renamed"
             return replace(failed, message=f"{message} or is newer")
-        cannot = _not_taken(example, target)
+        cannot = target.not_taken(example.inputs)
         if cannot:
             return replace(failed, message=f"{target.name} {cannot}, which this example uses")
         config, note = _config(example, target)
@@ -169,8 +169,9 @@ class _Session:
             check = law.check(case())
             if check.verdict is not Verdict.PASS:
                 break
-        if check.verdict is Verdict.PASS and never_failed:
-            return "HOLDS", check, ""
+        if never_failed and check.verdict in (Verdict.PASS, Verdict.VACUOUS):
+            vacuous = check.verdict is Verdict.VACUOUS
+            return "HOLDS", check, "vacuous: the bound says nothing" if vacuous else ""
         if check.verdict is Verdict.PASS:
             return "FIXED", check, f"held {TIMES} times" if chance else ""
         if check.verdict is Verdict.UNSUPPORTED:
@@ -207,21 +208,6 @@ def _benign(p: Problem) -> Problem:
     )  # fmt: skip
 
 
-def _not_taken(example: Example, target: Target) -> str | None:
-    """What the example needs and the kernel does not have."""
-    x, kernel = example.inputs, target.kernel
-    if kernel.dtypes is not None and x.dtype not in kernel.dtypes:
-        return f"does not take {x.dtype}"
-    dim = x.q.shape[3]
-    if kernel.head_dims is not None and dim not in kernel.head_dims:
-        return f"does not take head size {dim}"
-    used = {name for name, value in x.options().items() if value not in (None, False)}
-    used |= {"scale"} if x.scale is not None else set()
-    used |= {"attn_mask"} if x.mask is not None else set()
-    missing = sorted(used - {*target.options, *target.required})
-    return f"does not name {' and '.join(missing)}" if missing else None
-
-
 def _config(example: Example, target: Target) -> tuple[str | None, str]:
     """The configuration to run, and a sentence where it is not the recorded one."""
     if example.config in target.configs:
@@ -244,11 +230,6 @@ def _device_here(recorded: str) -> str | None:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     index = int(recorded.partition(":")[2] or 0)
     return recorded if index < count else "cuda" if count else None
-
-
-@lru_cache(maxsize=1)
-def _laws() -> dict[str, Law]:
-    return {law.name: law for law in laws()}
 
 
 @lru_cache(maxsize=8)

@@ -19,7 +19,7 @@ from flashcheck.case import Case, Runner
 from flashcheck.examples import Example
 from flashcheck.inputs import Inputs
 from flashcheck.kernel import Target
-from flashcheck.law import laws
+from flashcheck.law import law_named
 from flashcheck.loading import NEUTRAL
 from flashcheck.preamble import quoted
 from flashcheck.strategies import Space
@@ -75,7 +75,7 @@ def script(example: Example, target: Target, file: str | None = None) -> Script:
     """
     if not example.check.failed:
         raise ScriptError(f"{example.id} never failed: there is nothing to reproduce")
-    law = next((law for law in laws() if law.name == example.property), None)
+    law = law_named(example.property)
     if law is None:
         raise ScriptError(
             f"this flashcheck has no property {example.property!r}; it was renamed or is newer"

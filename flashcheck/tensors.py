@@ -59,8 +59,10 @@ def inputs_of(
     mask: Array | Bools | None = None
     if attn_mask is not None:
         mask, mask_dtype = _mask(attn_mask, query, key), _dtype("attn_mask", attn_mask)
-    if scale is not None and not math.isfinite(scale):
-        raise ValueError(f"scale is {scale}; it must be finite")
+    if scale is not None:
+        scale = float(scale)  # a tensor or a NumPy scalar too
+        if not math.isfinite(scale):
+            raise ValueError(f"scale is {scale}; it must be finite")
     q, k, v = (_finite(name, tensor) for name, tensor in named.items())
     return Inputs(
         dtype=dtype, q=q, k=k, v=v, scale=scale, is_causal=is_causal, mask=mask,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -200,12 +201,19 @@ def test_vacuous() -> None:
         ({"attn_mask": torch.ones(10, 10).int()}, ValueError, "attn_mask is int32; it must be"),
         ({"attn_mask": torch.ones(10, 10) / 0}, ValueError, "attn_mask holds NaN or"),
         ({"scale": float("inf")}, ValueError, "scale is inf"),
+        ({"scale": torch.tensor(math.nan)}, ValueError, "scale is nan"),
     ],
 )
 def test_mistakes_of_the_caller(change: dict[str, Any], error: type[Exception], said: str) -> None:
     (q, k, v), _ = call()
     with pytest.raises(error, match=said):
         inputs_of(**{"query": q, "key": k, "value": v, **change})
+
+
+def test_not_a_problem() -> None:
+    (q, k, v), _ = call()
+    with pytest.raises(TypeError, match=r"problem is of type tuple; .*inputs_of\(query, key"):
+        assert_within_bound(q, (q, k, v))  # type: ignore[arg-type]
 
 
 @pytest.mark.gpu

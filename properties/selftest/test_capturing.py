@@ -253,3 +253,9 @@ def test_replay_says_whether_it_holds(tmp_path: Path) -> None:
     shown = one(found).render()
     for said in ("captured  float32", "Call 0, head [0, 0] of [2, 2]", "5 queries, 7 keys"):
         assert said in shown
+    q, k, v = tensors(1, 1)
+    with flashcheck.capture(tmp_path / "vacuous") as found:
+        attention(q * 1e18, k * 1e18, v)
+    (nothing,) = replay(found.paths, kernel="numpy_online", isolate=False)
+    assert (nothing.status, exit_code([nothing])) == ("HOLDS", 0)
+    assert "vacuous" in render([nothing], width=200)

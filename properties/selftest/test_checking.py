@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import flashcheck
 from flashcheck import CheckFailed, Kernel, Problem, Verdict
 from flashcheck.fills import Fill
 from flashcheck.kernel import TargetError
+from flashcheck.probe import INTERPRETED_LENGTH
 from flashcheck.worker import InProcess
 
 pytestmark = pytest.mark.cpu
@@ -183,7 +185,7 @@ def test_law_that_does_not_apply() -> None:
 def test_kernel_that_refuses() -> None:
     check = flashcheck.check(right, replace(LATE, scale=2.0))
     assert check.verdict is Verdict.UNSUPPORTED
-    assert "does not name the option 'scale'" in check.message
+    assert "right does not name scale, which this problem has" in check.message
 
 
 def test_mistakes_of_the_caller() -> None:
@@ -197,6 +199,30 @@ def test_mistakes_of_the_caller() -> None:
         flashcheck.check("numpy_onlin", LATE)
 
 
+def test_declared_not_to_take() -> None:
+    """A kernel is not judged on what it is declared not to take."""
+
+    def scaled(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, scale: float
+    ) -> torch.Tensor:
+        raise AssertionError("it is not called")
+
+    half = flashcheck.Kernel(right, dtypes=("float16",))
+    positive = flashcheck.Kernel(scaled, positive_scale=True)
+    wide = flashcheck.Kernel(right, head_dims=(64,))
+    for kernel, problem, said in (
+        (half, LATE, "right does not take float32, which this problem has"),
+        (wide, LATE, "right does not take head size"),
+        (positive, replace(LATE, scale=-1.0), "scaled does not take a scale of -1.0"),
+        (right, replace(LATE, scale=0.5), "right does not name scale"),
+    ):
+        check = flashcheck.check(kernel, problem)
+        assert check.verdict is Verdict.UNSUPPORTED
+        assert said in check.message
+    with pytest.raises(TypeError, match=r"problem is of type Inputs, not a flashcheck.Problem"):
+        flashcheck.check(right, LATE.inputs())  # type: ignore[arg-type]
+
+
 def test_space() -> None:
     """Only what the kernel takes."""
     assert flashcheck.space(right).options == {"is_causal"}
@@ -206,6 +232,11 @@ def test_space() -> None:
         if query.dtype != torch.float32:
             raise TypeError("float32 only")
         return right(query, key, value)
+
+    # Only a kernel that is interpreted gets small problems alone, whatever else is loaded.
+    if importlib.util.find_spec("triton") is not None:
+        assert flashcheck.space("triton_flash", device="cpu").max_length == INTERPRETED_LENGTH
+    assert flashcheck.space(lambda query, key, value: query).max_length > INTERPRETED_LENGTH
 
     with pytest.raises(ValueError, match=r"picky refuses float16: TypeError: float32 only"):
         flashcheck.space(picky, "float16")
