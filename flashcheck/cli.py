@@ -173,6 +173,8 @@ def show(example: str, examples: str | None, script: str | None, kernel: str | N
     """Explain a saved example: the sentence, the numbers and the measured contrast."""
     from flashcheck import examples as store
 
+    if kernel is not None and script is None:
+        raise _Fails("--kernel goes with --script; flashcheck replay runs another kernel")
     try:
         found = [store.load(path) for path in store.find(example, _folder(examples))]
     except store.ExampleError as error:

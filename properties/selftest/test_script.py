@@ -318,6 +318,9 @@ def test_refusals(folder: Path) -> None:
     assert code == 2
     assert "give --script PATH" in text
     assert text.count("\n") == 1
+    code, text = show(example.id, "--kernel", "wrong.py:attention")
+    assert code == 2
+    assert "--kernel goes with --script" in text
     assert show(example.id, "--script", "r.py") == (0, "wrote r.py and r.safetensors\n")
     passes = replace(example, check=Check("agreement", Verdict.PASS))
     target = describe(Kernel(lambda query, key, value: query))[1]
