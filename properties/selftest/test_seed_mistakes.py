@@ -144,7 +144,7 @@ def test_mistake_in_a_triton_kernel(function: str, words: list[str], tmp_path: P
     pytest.importorskip("triton")
     gated = Gated()
     result = flashcheck.gate(
-        [f"{TRITON_FILE}:{function}"], dtypes=["bfloat16"], device="cpu", seed=0,
+        [f"{TRITON_FILE}:{function}"], dtypes=["bfloat16"], device="cpu", seed=0, budget="300",
         examples=tmp_path,
     )  # fmt: skip
     gated.failures = result.failures
@@ -156,7 +156,7 @@ def test_mistake_in_a_triton_kernel(function: str, words: list[str], tmp_path: P
 def test_right_triton_kernel(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     result = flashcheck.gate(
-        [f"{TRITON_FILE}:right"], dtypes=["bfloat16"], device="cpu", seed=0, budget="1000",
+        [f"{TRITON_FILE}:right"], dtypes=["bfloat16"], device="cpu", seed=0, budget="400",
         examples=tmp_path,
     )  # fmt: skip
     assert result.passed, result.reason
