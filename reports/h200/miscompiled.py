@@ -4,7 +4,7 @@
 
 q = k = 0 and v = 1, so that every output is 1. Four warps for 32 rows part each row of scores
 between warps; two do not. Triton 3.6 with its ptxas: 56 of 65 outputs are 0 with four warps, and
-none where ptxas does not optimize, so that it is ptxas that errs.
+none where ptxas does not optimize.
 """
 
 from __future__ import annotations
