@@ -34,7 +34,6 @@ def zero_start(first: float = 0.0, dtype: str = "float32") -> Claim:
     lost = np.isinf(errors)
     wrong = (errors > 10 * right) & ~lost
     broken = wrong | lost
-    breaks = bool(broken.any())
     silent = _depths(depths[wrong])
     safe, first_wrong = depths[~broken].max(initial=0), depths[broken].min(initial=depths[-1])
     return Claim(
@@ -44,7 +43,7 @@ def zero_start(first: float = 0.0, dtype: str = "float32") -> Claim:
         f"row maximum down to -{safe}: right; {silent or 'nowhere'}: wrong by up "
         f"to {number(float(errors[wrong].max(initial=0)))}; "
         + (f"from -{depths[lost].min()} on: NaN, 0 / 0" if lost.any() else "never NaN"),
-        finding(bool(broken.all()), breaks),
+        finding(bool(wrong.all()), bool(wrong.any())),
         f"{ROWS} rows of {KEYS} keys shifted to each maximum from -1 to -{depths[-1]}, against "
         f"float64; wrong is 10 times the error of a start at -inf",
         f"the row maximum is below -{first_wrong - 1}: above it m = 0 is a shift like any other, "
