@@ -23,6 +23,8 @@ class Call:
     fresh_output_nan  whether torch fills new tensors with NaN (None: torch's default, which
                       is no filling at all)
     times             how often, on the same storage
+
+    Errors: NotImplementedError for inputs with an option that no kernel is passed yet.
     """
 
     inputs: Inputs
@@ -30,6 +32,9 @@ class Call:
     guard: Guard = "zeros"
     fresh_output_nan: bool | None = None
     times: int = 1
+
+    def __post_init__(self) -> None:
+        self.inputs.options()  # refuses what would otherwise be left out in silence
 
 
 @dataclass(slots=True)

@@ -38,6 +38,8 @@ class Case:
 
     Properties derive further inputs from `inputs` and ask for the kernel's result, the exact
     value and the bound of each; every answer is computed once.
+
+    Errors: NotImplementedError for inputs with an option that no kernel is passed yet.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Case:
         x = problem.inputs() if inputs is None else inputs
         if self.kernel.causal_alignment == "bottom_right":
             x = x.with_(bottom_right=True)
+        x.options()  # refuses what no call would pass
         self.inputs: Inputs = x
         # Keyed by identity; the inputs themselves are kept so that no identity is reused.
         self._kept: dict[int, Inputs] = {}

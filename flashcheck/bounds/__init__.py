@@ -41,7 +41,8 @@ from flashcheck.bounds.arithmetic import arithmetic as arithmetic
 from flashcheck.bounds.extent import in_contract
 from flashcheck.bounds.lse import lse_bound
 from flashcheck.bounds.out import out_bound
-from flashcheck.bounds.scores import score_error
+from flashcheck.bounds.scores import alibi_offset, score_error
+from flashcheck.bounds.sink import lead, with_sink
 from flashcheck.formats import Array, Bools
 from flashcheck.inputs import Inputs
 from flashcheck.kernel import Contract
@@ -70,28 +71,34 @@ def bound(x: Inputs, at: Attention, contract: Contract, device: str = "cpu") -> 
     `at` is the float64 tier's evaluation of the same inputs.
     """
     ar = arithmetic(contract, x.dtype, device)
-    n = x.k.shape[2]
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        delta = score_error(x, at, ar)
+        keys, seen, delta = with_sink(x, at, ar, score_error(x, at, ar))
         delta_max = delta.max(-1, keepdims=True, initial=0.0)
-        gap = np.where(x.visible, at.m[..., None] - at.s, 0.0)
-        magnitude = np.abs(at.s) + np.abs(at.m)[..., None] + 5 * gap
+        gap = np.where(seen, at.m[..., None] - keys.s, 0.0)
+        above, offset = lead(x, at), alibi_offset(x)
+        if ar.exact_difference:
+            magnitude = 5 * gap
+        else:
+            magnitude = np.abs(keys.s) + np.abs(at.m)[..., None] + 5 * gap + 2 * offset[..., None]
+        if x.sinks is not None:
+            magnitude[..., :1] += 6 * above[..., None]
         r = np.where(
-            x.visible,
+            seen,
             ar.u * (magnitude + 6 * (delta + delta_max))
             - math.log1p(-ar.exp)
-            - math.log1p(-min((8 + n) * ar.u, 0.5)),
+            - math.log1p(-min(ar.rescales(seen.shape[3]), 0.5)),
             0.0,
         )
-        out, largest = out_bound(x, at, ar, delta, r)
-        lse = lse_bound(at, ar, delta, r, n)
+        out, largest = out_bound(keys, seen, ar, delta, r)
+        lse = lse_bound(keys, ar, delta, r, above, offset)
         inside = in_contract(x, at, ar, delta_max[..., 0])
         out = np.where(np.abs(at.out) + out < ar.out.max_finite, out, np.inf)
         # The weights at hand are themselves off by this much.
         slack = EVALUATION * np.exp(np.minimum(4 * at.lse_radius, 1.0))
-    # A row that sees no key is fixed by the contract, if its hidden scores fit.
+    # A row that sees no key is fixed by the contract, if its hidden scores fit; a sink alone is
+    # its lse, but for the logarithm.
     out = np.where(at.seen[..., None], out * slack[..., None], 0.0)
-    lse = np.where(at.seen, lse * slack, 0.0)
+    lse = np.where(at.seen | (x.sinks is not None), lse * slack, 0.0)
     out = np.where(np.isnan(out) | ~inside[..., None], np.inf, out)
     lse = np.where(np.isnan(lse) | ~inside, np.inf, lse)
     vacuous = (~np.isfinite(out) | (out >= largest / 2)) & (largest > 0)

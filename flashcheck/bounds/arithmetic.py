@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from flashcheck.formats import FORMATS, Format
@@ -26,7 +27,8 @@ class Arithmetic:
     exp: relative error of exp; p: format of P or None where P is not rounded further;
     eta: absolute error of a float32 result that underflows; limit: a quarter of the largest
     finite statistic; scaled: format to which q or k times scale is rounded, or None; lag:
-    octaves by which the running maximum may stay behind.
+    octaves by which the running maximum may stay behind; fold: roundings of a factor log2(e),
+    where one may be taken; block: keys whose sums are formed by themselves, or None.
     """
 
     u: float
@@ -42,6 +44,26 @@ class Arithmetic:
     normalizer: str
     scaled: Format | None
     lag: float
+    fold: float
+    block: int | None
+
+    @property
+    def exact_difference(self) -> bool:
+        """Whether exp is taken of s - m, rounded once, so that neither has to be scaled."""
+        return self.fold == 0
+
+    def chain(self, n: int) -> int:
+        """Roundings of one term in a sum over n keys: products, additions and rescales."""
+        if self.block is None:
+            return 2 * n + 3
+        return min(2 * n + 3, self.block + 2 * math.ceil(n / self.block) + 5)
+
+    def rescales(self, n: int) -> float:
+        """Relative error of all rescale factors of one term together, n keys in all."""
+        granted = (8 + n) * self.u
+        if self.block is not None:
+            granted = min(granted, 8 * self.u + math.ceil(n / self.block) * self.exp)
+        return granted
 
 
 def arithmetic(contract: Contract, dtype: str, device: str = "cpu") -> Arithmetic:
@@ -82,4 +104,6 @@ def arithmetic(contract: Contract, dtype: str, device: str = "cpu") -> Arithmeti
         normalizer=contract.normalizer,
         scaled=fmt if contract.scale_in_input_dtype else None,
         lag=max(LAG, contract.rescale_threshold),
+        fold=0.0 if contract.exp_form == "exp" else 2.0,
+        block=contract.kv_block,
     )

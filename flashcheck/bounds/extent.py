@@ -1,4 +1,4 @@
-"""Extent: the rows whose intermediate values fit the contract (docs/bound.md, section 8)."""
+"""Extent: the rows whose intermediate values fit the contract (docs/bound.md, 8 and 12)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 import numpy as np
 
 from flashcheck.bounds.arithmetic import Arithmetic
+from flashcheck.bounds.scores import alibi_offset
+from flashcheck.bounds.sink import lead
 from flashcheck.formats import Array, Bools
 from flashcheck.inputs import Inputs
 from flashcheck.oracle.float64 import Attention
@@ -26,8 +28,19 @@ def in_contract(x: Inputs, at: Attention, ar: Arithmetic, delta_max: Array) -> B
     fits &= 1.5 * np.abs(at.s).max(-1, initial=0.0) < ar.limit
     if x.bias is not None:
         fits &= 1.5 * np.abs(x.bias).max(-1, initial=0.0) < ar.limit
+    if x.softcap:
+        largest = np.maximum(at.a.max(-1, initial=0.0), max(1.0, abs(x.exact_scale))) / x.softcap
+        fits &= 1.5 * np.maximum(x.softcap, largest) < ar.limit
+    offset = alibi_offset(x)
+    if x.alibi is not None:
+        fits &= 1.5 * (np.abs(x.alibi).max(-1, initial=0.0) + offset) < ar.limit
     # Rounding the row maximum, as computed, may raise P above 1 by this exponent.
-    overshoot = 2 * ar.u * (np.abs(at.m) + delta_max)
+    overshoot = 2 * ar.u * (np.abs(at.m) + delta_max + offset)
+    if x.sinks is not None:
+        fits &= 1.5 * np.abs(x.sinks)[:, None] < ar.limit
+        # Where the maximum leaves the sink out, exp(sink - m) has to fit.
+        above = lead(x, at) + delta_max + ar.lag * math.log(2) + overshoot
+        fits &= (above < math.log(ar.limit)) | ~at.seen
     p_max = ar.p.max_finite if ar.p is not None else ar.limit
     fits &= overshoot < math.log(p_max)
     sums = np.where(x.visible, 1.0, 0.0) @ np.abs(at.v)

@@ -14,8 +14,15 @@ LOG_ERROR = 2.0**-21.41
 """Absolute error of a fast float32 logarithm near 1 (CUDA Programming Guide: __logf)."""
 
 
-def lse_bound(at: Attention, ar: Arithmetic, delta: Array, r: Array, n: int) -> Array:
-    gamma_l = gamma(2 * n + 3, ar.u)
+def lse_bound(
+    at: Attention, ar: Arithmetic, delta: Array, r: Array, lead: Array, offset: Array
+) -> Array:
+    """[B, Hq, Lq]. delta and r [B, Hq, Lq, n] say how far each score and the rest of its weight
+    may be off; lead [B, Hq, Lq], in nats, how far the maximum in use may lie below the largest
+    score besides a lag; offset how far all scores may be shifted meanwhile.
+    """
+    n = delta.shape[3]
+    gamma_l = gamma(ar.chain(n), ar.u)
     h = delta + r + gamma_l
     if ar.normalizer != "before_rounding" and ar.p is not None:
         h = h + ar.p.unit_roundoff * (1 + gamma_l)
@@ -24,11 +31,11 @@ def lse_bound(at: Attention, ar: Arithmetic, delta: Array, r: Array, n: int) -> 
     counts = (at.p > 0) | (wild[..., None] & (r > 0))
     worst = np.where(counts, h, 0.0).max(-1, initial=0.0)
     # With a lagging maximum m is smaller and log l larger by as much.
-    log_l = np.log(np.maximum(at.l, 1.0)) + ar.lag * math.log(2)
+    log_l = np.log(np.maximum(at.l, 1.0)) + ar.lag * math.log(2) + lead
     log_error = LOG_ERROR if ar.u > 2.0**-50 else 4 * ar.u
     flush = n * (EXP_FLUSH * (1 + 2.0**ar.lag) + 3 * ar.eta)
     if ar.normalizer != "before_rounding" and ar.p is not None:
         flush = flush + n * ar.p.min_subnormal
-    final = ar.u * (6 * np.abs(at.m) + 8 * log_l + 4 * np.abs(at.lse)) + ar.eta
+    final = ar.u * (6 * np.abs(at.m) + 8 * log_l + 4 * np.abs(at.lse) + 12 * offset) + ar.eta
     scores = 10 * ar.u * delta.max(-1, initial=0.0)
     return np.asarray(np.minimum(mean, worst) + log_error + flush + final + scores, np.float64)

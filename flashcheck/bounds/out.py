@@ -6,7 +6,6 @@ import numpy as np
 
 from flashcheck.bounds.arithmetic import EXP_FLUSH, WILD, Arithmetic
 from flashcheck.formats import Array, Bools
-from flashcheck.inputs import Inputs
 from flashcheck.oracle.float64 import Attention, gamma
 
 CHUNK = 1 << 17
@@ -14,10 +13,14 @@ CHUNK = 1 << 17
 
 
 def out_bound(
-    x: Inputs, at: Attention, ar: Arithmetic, delta: Array, r: Array
+    at: Attention, seen: Bools, ar: Arithmetic, delta: Array, r: Array
 ) -> tuple[Array, Array]:
-    """(the bound, the largest |v| that the row sees), each [B, Hq, Lq, Dv]."""
-    n = x.k.shape[2]
+    """(the bound, the largest |v| that the row sees), each [B, Hq, Lq, Dv].
+
+    `seen` [B, Hq, Lq, n] says which key each row sees, delta and r how far its score and the
+    rest of its weight may be off.
+    """
+    n = seen.shape[3]
     p = at.p
     abs_v = np.abs(at.v)
     grow = np.expm1(np.minimum(delta, 300.0))
@@ -26,13 +29,13 @@ def out_bound(
     # have all of it, and the output is still an average of the values seen.
     wild = delta.max(-1, keepdims=True, initial=0.0) > WILD
     q = np.minimum(p * (1 + grow) / shrunk, np.where(p > 0, 1.0, 0.0))
-    q = np.where(wild, np.where(x.visible, 1.0, 0.0), q)
-    c = np.where(wild, np.where(x.visible, 1e300, 0.0), p * grow / shrunk)
+    q = np.where(wild, np.where(seen, 1.0, 0.0), q)
+    c = np.where(wild, np.where(seen, 1e300, 0.0), p * grow / shrunk)
     growth = np.exp(np.minimum(r, 300.0))
-    conditioning, spread, largest = _centred(x.visible, c, q * growth, at)
+    conditioning, spread, largest = _centred(seen, c, q * growth, at)
 
-    gamma_acc = gamma(2 * n + 3, ar.acc)
-    gamma_l = gamma(2 * n + 3, ar.u)
+    gamma_acc = gamma(ar.chain(n), ar.acc)
+    gamma_l = gamma(ar.chain(n), ar.u)
     # P normalized first divides each term: 4 u.
     products = (q * ((1 + 4 * ar.u) * (1 + gamma_acc) * growth - 1)) @ abs_v
     normalizer = (q * ((1 + gamma_l) * growth - 1)).sum(-1, keepdims=True)
@@ -50,11 +53,11 @@ def out_bound(
         # Only a weight that can lie below P's smallest normal number underflows. Normalized
         # first, P is smallest: p_j itself.
         small = p * np.exp(-2 * np.minimum(delta + r, 300.0).max(-1, keepdims=True, initial=0.0))
-        lost = np.where(x.visible & (small < ar.p.min_normal), kappa, 0.0)
+        lost = np.where(seen & (small < ar.p.min_normal), kappa, 0.0)
     # Weights: exp flushed in P; in a rescale factor, of terms that a lagging maximum lets reach
     # 2^lag; and P / l underflowing.
     flushed = EXP_FLUSH * (1 + 2.0**ar.lag)
-    lost = np.where(x.visible, lost + flushed + 2 * ar.eta, 0.0)
+    lost = np.where(seen, lost + flushed + 2 * ar.eta, 0.0)
     # Products, rescales and, where results may flush, sums; twice for merged splits.
     underflow = lost @ abs_v + (4 * n + 6) * ar.eta
     lost_sum = lost.sum(-1, keepdims=True) + n * ar.eta

@@ -1,4 +1,4 @@
-"""Scores: how far a computed score may be off (docs/bound.md, section 2)."""
+"""Scores: how far a computed score may be off (docs/bound.md, sections 2 and 12)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from flashcheck.bounds.arithmetic import Arithmetic
 from flashcheck.formats import Array
 from flashcheck.inputs import Inputs
 from flashcheck.oracle.float64 import Attention, gamma
+
+TANH_ERROR = 16.0
+"""Absolute error of tanh in unit roundoffs: what 1 - 2 / (exp(2 y) + 1) reaches."""
 
 
 def score_error(x: Inputs, at: Attention, ar: Arithmetic) -> Array:
@@ -27,6 +30,50 @@ def score_error(x: Inputs, at: Attention, ar: Arithmetic) -> Array:
     delta = delta + stretch * (2 * d + 2 + k_sum + q_sum) + 1.45 * ar.eta * at.raw
     if ar.scaled is not None:
         delta = delta + ar.scaled.underflow * (k_sum + q_sum)
+    if x.softcap:
+        delta = _capped(x.softcap, at, ar, delta)
+    if x.alibi is not None:
+        delta = delta + _alibi(x, x.alibi, at, ar, delta)
     if x.bias is not None:
-        delta = delta + ar.u * (2 * np.abs(x.bias) + np.abs(at.s) + delta) + 2 * ar.eta
+        bias = ar.fold * np.abs(x.bias) + np.abs(at.s) + delta
+        delta = delta + ar.u * bias + 2 * ar.eta
     return np.where(x.visible, delta, 0.0)
+
+
+def _capped(cap: float, at: Attention, ar: Arithmetic, delta: Array) -> Array:
+    """The error of cap tanh(t / cap), t being off by delta."""
+    # tanh is flattest farthest out: the slope is largest at the end next to 0.
+    nearest = np.maximum(np.abs(at.dot) - delta, 0.0) / cap
+    moved: Array = np.minimum(delta / np.cosh(np.minimum(nearest, 700.0)) ** 2, 2 * cap)
+    # A quotient may underflow, and so may the scale divided by the cap.
+    moved = moved + TANH_ERROR * ar.u * cap + ar.eta * (cap * (at.raw + 2) + 2)
+    # 1 / cap, the quotient, the scale folded in, and the product with cap; log2(e) besides.
+    result = np.minimum(cap, np.abs(at.dot)) + moved
+    return moved + gamma(4 + ar.fold, ar.u) * result
+
+
+def alibi_offset(x: Inputs) -> Array:
+    """[B, Hq, Lq]: |slope (i + Lk - Lq)| where the row sees keys on one side of its own place.
+
+    There -slope |i + Lk - Lq - j| and slope j differ by that constant, up to their sign, and
+    a kernel may add the latter. Elsewhere, and without ALiBi, 0.
+    """
+    if x.alibi_slopes is None:
+        return np.zeros(x.q.shape[:3])
+    place = np.arange(x.q.shape[2]) + (x.k.shape[2] - x.q.shape[2])
+    left = (x.visible & (x.offsets < 0)).any(-1)
+    right = (x.visible & (x.offsets > 0)).any(-1)
+    offset = np.abs(x.alibi_slopes[:, None] * place)
+    return np.where(left & right, 0.0, offset)
+
+
+def _alibi(x: Inputs, alibi: Array, at: Attention, ar: Arithmetic, delta: Array) -> Array:
+    """What adding alibi costs, beside a mask that is added before or after it."""
+    offset = alibi_offset(x)[..., None]
+    mask = 0.0 if x.bias is None else np.abs(x.bias)
+    # The slope times log2(e), times the distance; then a sum, of any two of the three first.
+    term = (1 + ar.fold) * (np.abs(alibi) + offset)
+    total = np.abs(alibi) + offset + np.abs(at.s) + mask + delta
+    # A slope that is subnormal after that factor is off by eta, times the distance.
+    lost = ar.eta * (4 + np.abs(x.offsets) + x.k.shape[2])
+    return np.asarray(ar.u * (term + total) + lost)

@@ -2,21 +2,25 @@ r"""The definition of attention, index by index, in multiple precision.
 
 For query row (b, h, i), with c = h // (Hq / Hkv) and J the keys that the row sees,
 
-    s_j = scale * sum_d q[b, h, i, d] k[b, c, j, d] + bias_j,        j in J
-    lse = log sum_{j in J} exp(s_j),      out_e = sum_{j in J} exp(s_j - lse) v[b, c, j, e].
+    t_j = scale * sum_d q[b, h, i, d] k[b, c, j, d],                 j in J
+    s_j = cap tanh(t_j / cap) - slope_h |i + Lk - Lq - j| + bias_j   (t_j where there is no cap)
+    lse = log (sum_{j in J} exp(s_j) [+ exp(sink_h)]),
+    out_e = sum_{j in J} exp(s_j - lse) v[b, c, j, e].
 
 This is the last word of the oracle. It is deliberately plain and slow, and it shares no
-code with a kernel or with another tier: from `Inputs` it reads the raw tensors, the scale,
-`is_causal` and the mask, and it derives by itself who sees whom.
+code with a kernel or with another tier: from `Inputs` it reads the raw tensors, the options
+and the mask, and it derives by itself who sees whom. A sink is computed as a key of value 0.
 
 **Radius.** mpmath rounds +, -, *, / and sqrt to nearest, with relative error at most
-w = 2^-prec and no underflow or overflow; of its exp and log only an error of 16 w is assumed
-(they are documented as accurate to about one). Let n = |J|, A >= |scale| sum_d |q_d k_jd| +
-|bias_j| for every j in J. A score carries at most d + 5 roundings of quantities bounded by
-A, its distance to the row maximum one more, of at most 2 A, so that each weight is
+w = 2^-prec and no underflow or overflow; of its exp, log and tanh only an error of 16 w is
+assumed (they are documented as accurate to about one). Let n = |J|, one more with a sink, and
+A >= |scale| sum_d |q_d k_jd| + |slope (i + Lk - Lq - j)| + |bias_j| for every j in J, and
+A >= |sink|. A score carries at most d + 5 roundings of quantities bounded by A. A cap, whose
+tanh has a slope of at most 1, adds one rounding before tanh, its 16, and one after; ALiBi two.
+The distance to the row maximum is one more, of at most 2 A, so that each weight is
 exp(s_j - m) e^t with
 
-    |t| <= w ((d + 8) A + 17) <= w (d + 25) max(1, A) =: H     (Higham 2002, lemma 3.1).
+    |t| <= w ((d + 28) A + 17) <= w (d + 45) max(1, A) =: H     (Higham 2002, lemma 3.1).
 
 Sums of n terms, the products with v and the division add at most (2 n + 6) w, hence
 
@@ -74,8 +78,13 @@ def attention(inputs: Inputs, rows: Iterable[Row] | None = None, digits: int = 4
 
 
 def sees(inputs: Inputs, row: Row, j: int) -> bool:
-    """Whether query `row` sees key `j`: causal from the top left, and by the mask."""
-    if inputs.is_causal and j > row[2]:
+    """Whether query `row` sees key `j`: by is_causal, by the window and by the mask."""
+    i = row[2]
+    shift = inputs.k.shape[2] - inputs.q.shape[2]
+    if inputs.is_causal and j > i + (shift if inputs.bottom_right else 0):
+        return False
+    left, right = inputs.window
+    if (left != -1 and j < i + shift - left) or (right != -1 and j > i + shift + right):
         return False
     if inputs.mask is None:
         return True
@@ -84,7 +93,7 @@ def sees(inputs: Inputs, row: Row, j: int) -> bool:
 
 
 def bias(inputs: Inputs, row: Row, j: int) -> float:
-    """What is added to the score of a key that is seen."""
+    """What the mask adds to the score of a key that is seen."""
     if inputs.mask is None or inputs.mask.dtype == np.bool_:
         return 0.0
     return float(_mask_entry(inputs, row, j))
@@ -106,8 +115,10 @@ def _row(
     c = h // (inputs.q.shape[1] // inputs.k.shape[1])
     d, dv = inputs.q.shape[3], inputs.v.shape[3]
     keys = [j for j in range(inputs.k.shape[2]) if sees(inputs, row, j)]
+    sink = None if inputs.sinks is None else float(inputs.sinks[h])
     if not keys:
-        return np.zeros(dv), np.zeros(dv), np.zeros(dv), (-math.inf, 0.0, 0.0)
+        alone = -math.inf if sink is None else sink
+        return np.zeros(dv), np.zeros(dv), np.zeros(dv), (alone, 0.0, 0.0)
 
     q = [float(x) for x in inputs.q[b, h, i]]
     k = {j: [float(x) for x in inputs.k[b, c, j]] for j in keys}
@@ -124,7 +135,12 @@ def _row(
     magnitude *= max(abs(x) for x in q)
     magnitude *= max(abs(x) for key in k.values() for x in key)
     magnitude += max(abs(x) for x in biases.values())
-    amplification = 8 * (d + 16) * (int(magnitude) + 2) + 40 * len(keys) + 64
+    slope, place = 0.0, i + inputs.k.shape[2] - inputs.q.shape[2]
+    if inputs.alibi_slopes is not None:
+        slope = float(inputs.alibi_slopes[h])
+    magnitude += mp.mpf(abs(slope)) * max(abs(place - j) for j in keys)
+    magnitude += abs(sink or 0.0)
+    amplification = 8 * (d + 16) * (int(magnitude) + 2) + 40 * (len(keys) + 1) + 64
     mp.prec = bits + amplification.bit_length()
 
     scale = 1 / mp.sqrt(mp.mpf(d)) if inputs.scale is None else mp.mpf(inputs.scale)
@@ -133,10 +149,13 @@ def _row(
         dot = mp.mpf(0)
         for q_d, k_d in zip(q, k[j], strict=True):
             dot += mp.mpf(q_d) * mp.mpf(k_d)
-        s[j] = scale * dot + mp.mpf(biases[j])
-    m = max(s.values())
+        t = scale * dot
+        if inputs.softcap:
+            t = mp.mpf(inputs.softcap) * mp.tanh(t / mp.mpf(inputs.softcap))
+        s[j] = t - mp.mpf(slope) * abs(place - j) + mp.mpf(biases[j])
+    m = max(s.values()) if sink is None else max(*s.values(), mp.mpf(sink))
     p = {j: mp.exp(s[j] - m) for j in keys}
-    normalizer = mp.mpf(0)
+    normalizer = mp.mpf(0) if sink is None else mp.exp(mp.mpf(sink) - m)
     for j in keys:
         normalizer += p[j]
 

@@ -41,12 +41,21 @@ error U: 0.1 U for the product and 3.1 U for the sum. With 2^k exact, in all
 z - z^2 / 2 is cut at |z|^3 / 3 <= 2^-121; the sum with y_0 costs U |y_0|:
 14 U + U |log l| in all.
 
+**tanh**, y >= 0: (1 - E) / (1 + E) with E = exp(-2 y), of which 5 U is worth 2.5 U of tanh;
+the difference is off by 3 U (1 + E), the sum by as much, the quotient by 13 U: 6 U + 16 U tanh y
+and 12 eta in all. Beyond y = 372.9 it is 1 to within eta. For a score, y = |t| / c by the inverse
+of c, to U, and one product: 9 U |y| + 7 eta, worth 9 U tanh y; the product with c costs 3 U:
+
+    c tanh(t / c) is off by 34 U c + (20 c + 6) eta besides t's own error, which does not grow.
+
 **Attention.** With sigma the scale (1/sqrt(D) to U), t_j = sum_d q_d k_jd, A0_j = sum_d
 |q_d k_jd| and A_j = |sigma| A0_j + |b_j|, the score s_j = sigma t_j + b_j is off by
 
     |sigma| (3 L_D U A0_j + 5 D eta) + 9 U |sigma| A0_j + 7 eta + 3 U A_j
                                             <= (3 L_D + 12) U A_j + (5 D |sigma| + 7) eta.
 
+ALiBi is one sum more: |alibi_j| joins A_j, and 3 U A_j the error; a softcap adds what is said
+above. A sink is a key whose score has no error, only A_j = |sink|, and whose value is 0.
 m is the largest computed score, a double-double number; any m leaves the result as it is.
 x_j = s_j - m adds 3 U (A_j + |m|), exp adds 5 U. So the computed weight p_j is the true
 exp(s_j - m) times exp(theta_j), plus at most eta, with
@@ -70,8 +79,8 @@ So it has the form (expm1(delta) + (3 L_n + c) U) sum p |v|, with each key weigh
 delta: a far key of huge magnitude and no weight costs nothing.
 
 **Domain.** |q|, |k|, |sigma| <= 2^990, |v| <= 2^960, A0_j, A_j <= 2^990 over the keys that a
-row sees; elsewhere, and where an element seen is not finite, the radius is infinite. Float64
-must round to nearest and keep subnormals: see `selfcheck`.
+row sees, 2^-960 <= c <= 2^960; elsewhere, and where an element seen is not finite, the
+radius is infinite. Float64 must round to nearest and keep subnormals: see `selfcheck`.
 """
 
 from __future__ import annotations
@@ -98,6 +107,7 @@ _SLACK = 1.0 + 2.0**-20
 _LIMIT = 2.0**990
 _LIMIT_V = 2.0**960
 _LOWEST = -746.0
+_FAR = 372.9
 _BLOCK = 1 << 14
 """Elements of a temporary array: several of them should fit in the cache."""
 
@@ -248,6 +258,25 @@ def exp_parts(x: Pair) -> tuple[Pair, NDArray[np.int32]]:
     return dd_add(power, dd_mul(power, w)), k
 
 
+def dd_tanh(y: Pair) -> Pair:
+    """tanh(y) within 6 U + 16 U tanh(y) + 12 eta, for y in [0, 372.9]."""
+    e = dd_exp((-2.0 * y[0], -2.0 * y[1]))
+    one = (np.ones_like(y[0]), np.zeros_like(y[0]))
+    return dd_div(dd_add(one, (-e[0], -e[1])), dd_add(one, e))
+
+
+def dd_softcap(t: Pair, cap: float) -> Pair:
+    """cap tanh(t / cap) within 34 U cap + (20 cap + 6) eta, for cap in [2^-960, 2^960]."""
+    inverse = pair_of(1 / Fraction(cap))
+    # There tanh is 1 to within eta; the quotient may overflow.
+    far = np.abs(t[0]) > _FAR * cap
+    sign = np.where(t[0] < 0, -1.0, 1.0)
+    near = (np.where(far, 0.0, sign * t[0]), np.where(far, 0.0, sign * t[1]))
+    high, low = dd_tanh(dd_mul(near, (np.asarray(inverse[0]), np.asarray(inverse[1]))))
+    high, low = np.where(far, 1.0, high), np.where(far, 0.0, low)
+    return dd_mul((sign * high, sign * low), (np.asarray(cap), np.asarray(0.0)))
+
+
 def dd_log(x: Pair) -> tuple[Array, Array, Bools]:
     """log(x) within 14 U + U |log x|, for x in [1/2, e^700], and where that is certain."""
     y0 = np.log(x[0])
@@ -267,21 +296,31 @@ def attention(inputs: Inputs) -> Value:
     groups, rows = b * hkv, (hq // hkv) * lq
     out, out_low, out_radius = (np.zeros((groups, rows, dv)) for _ in range(3))
     lse, lse_low, lse_radius = np.full((groups, rows), -np.inf), *np.zeros((2, groups, rows))
+    by_head = (groups, rows, lk)
+    sinks = None
+    if inputs.sinks is not None:
+        sinks = np.broadcast_to(inputs.sinks[:, None], (b, hq, lq)).reshape(groups, rows)
+        lse = sinks.copy()
     if lk:
         scale = inverse_sqrt(d) if inputs.scale is None else (float(inputs.scale), 0.0)
         q = inputs.q.reshape(groups, rows, d)
         k = inputs.k.reshape(groups, lk, d)
         v = inputs.v.reshape(groups, lk, dv)
-        visible = inputs.visible.reshape(groups, rows, lk)
-        bias = None if inputs.bias is None else inputs.bias.reshape(groups, rows, lk)
+        visible = inputs.visible.reshape(by_head)
+        added = [
+            np.broadcast_to(term, (b, hq, lq, lk)).reshape(by_head)
+            for term in (inputs.alibi, inputs.bias)
+            if term is not None
+        ]
         with np.errstate(over="ignore", invalid="ignore", under="ignore", divide="ignore"):
             for g, r in _chunks(groups, rows, lk):
                 (
                     (out[g, r], out_low[g, r], out_radius[g, r]),
                     (lse[g, r], lse_low[g, r], lse_radius[g, r]),
                 ) = _rows(
-                    q[g, r], k[g], v[g], scale, visible[g, r], None if bias is None else bias[g, r]
-                )
+                    q[g, r], k[g], v[g], scale, inputs.softcap, visible[g, r],
+                    [term[g, r] for term in added], None if sinks is None else sinks[g, r],
+                )  # fmt: skip
     heads, full = (b, hq, lq), (b, hq, lq, dv)
     return Value(
         out.reshape(full),
@@ -308,12 +347,15 @@ def _rows(
     k: Array,
     v: Array,
     scale: tuple[float, float],
+    cap: float,
     visible: Bools,
-    bias: Array | None,
+    added: list[Array],
+    sinks: Array | None,
 ) -> tuple[tuple[Array, Array, Array], tuple[Array, Array, Array]]:
     """(out, low, radius) and (lse, low, radius) of rows that share keys group by group.
 
-    q [C, R, D], k [C, Lk, D], v [C, Lk, Dv], visible and bias [C, R, Lk].
+    q [C, R, D], k [C, Lk, D], v [C, Lk, Dv], visible and each of what is added to the scores
+    [C, R, Lk], sinks [C, R].
     """
     d, lk = q.shape[2], k.shape[1]
     q, q_bad = _tame(q, _LIMIT)
@@ -324,17 +366,23 @@ def _rows(
     # A_j, evaluated in float64, and which rows leave the domain.
     a0 = np.abs(q) @ np.abs(k).swapaxes(1, 2)
     size = sigma * a0
-    if bias is not None:
-        size = size + np.abs(bias)
+    for term in added:
+        size = size + np.abs(term)
     outside = ~((a0 <= _LIMIT) & (size <= _LIMIT)) | (k_bad | v_bad)[:, None, :]
     bad = (visible & outside).any(-1) | q_bad | (not sigma <= _LIMIT)
+    bad |= cap != 0 and not 1 / _LIMIT_V <= cap <= _LIMIT_V
+    empty = ~visible.any(-1)
 
     s = _scores(q, k, scale)
-    if bias is not None:
-        s = dd_add_d(s, bias)
+    if cap:
+        s = dd_softcap(s, cap)
+    for term in added:
+        s = dd_add_d(s, term)
+    if sinks is not None:
+        s, size, visible, v = _with_sink(sinks, s, size, visible, v)
+        lk += 1
     m_high = np.max(np.where(visible, s[0], -np.inf), axis=-1, keepdims=True)
     m_low = np.max(np.where(visible & (s[0] == m_high), s[1], -np.inf), axis=-1, keepdims=True)
-    empty = ~visible.any(-1)
     lost = ~(np.isfinite(m_high) & np.isfinite(m_low))
     m_high[lost], m_low[lost] = 0.0, 0.0
     x_high, x_low = dd_add(s, (-m_high, -m_low))
@@ -343,8 +391,9 @@ def _rows(
     p = dd_exp((np.where(weighs, x_high, 0.0), np.where(weighs, x_low, 0.0)))
     p = (np.where(weighs, p[0], 0.0), np.where(weighs, p[1], 0.0))
 
-    delta = U * ((3 * _depth(d) + 15) * size + 3 * np.abs(m_high) + 6)
-    delta = (delta + (5 * d * sigma + 8) * ETA) * _SLACK
+    sums = max(0, len(added) - 1)
+    delta = U * ((3 * (_depth(d) + sums) + 15) * size + 3 * np.abs(m_high) + 6 + 34 * cap)
+    delta = (delta + (5 * d * sigma + 14 + 20 * cap) * ETA) * _SLACK
     rho = np.where(visible, p[0] * np.expm1(delta) + 3 * ETA * np.exp(delta), 0.0)
 
     columns = (np.array(np.moveaxis(p[0], 2, 0)), np.array(np.moveaxis(p[1], 2, 0)))
@@ -368,8 +417,19 @@ def _rows(
     lse_radius[bad | ~certain | ~log_certain | ~(lse_radius >= 0)] = np.inf
     for array in (*out, out_radius, lse[1], lse_radius):
         array[empty] = 0.0
-    lse[0][empty] = -np.inf
+    lse[0][empty] = -np.inf if sinks is None else sinks[empty]
     return (*out, out_radius), (*lse, lse_radius)
+
+
+def _with_sink(
+    sinks: Array, s: Pair, size: Array, visible: Bools, v: Array
+) -> tuple[Pair, Array, Bools, Array]:
+    """Scores, their A_j, who sees whom, and the values, with one key more: the sink's."""
+    z = sinks[..., None]
+    scores = np.append(s[0], z, -1), np.append(s[1], np.zeros_like(z), -1)
+    seen = np.append(visible, np.ones(z.shape, bool), -1)
+    values = np.append(v, np.zeros_like(v[:, :1]), 1)
+    return scores, np.append(size, np.abs(z), -1), seen, values
 
 
 def _tame(x: Array, limit: float) -> tuple[Array, Bools]:

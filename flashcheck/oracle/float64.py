@@ -13,8 +13,14 @@ is under 2^-1074 and enters an absolute term. With H = max_j of that,
     |o~ - o| <= (e^{2H} - 1 + gamma_{2n+3}) sum_j p_j |v_j| + n 2^-1022 max|v|.
 
 The code takes e^{4H}, which covers that sum_j p_j |v_j| is itself off by e^{2H}.
-The error of np.exp is an assumption about NumPy, which `oracle.selfcheck` verifies at
-start-up. Reference: Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed.,
+
+A softcap c tanh(s / c) has a derivative of at most 1, so delta_j does not grow; the quotient's
+rounding is worth at most as much relative to the result, since x tanh'(x) <= tanh(x), np.tanh
+has 4 u and the product u: gamma_7 |c tanh(s / c)| is added. ALiBi is exact, and its sum costs
+u |s_j + alibi_j|. A sink is one key more, of exact score and value 0.
+
+The errors of np.exp and np.tanh are assumptions about NumPy, which `oracle.selfcheck` verifies
+at start-up. Reference: Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed.,
 sections 3.1 and 4.2; Blanchard, Higham, Higham, IMA J. Numer. Anal. 41 (2021).
 """
 
@@ -29,7 +35,10 @@ from flashcheck.inputs import Inputs
 
 U64 = 2.0**-53
 EXP_ERROR = 4 * U64
-"""Relative error of np.exp on [-745, 0] that the radius assumes: two units in the last place."""
+"""Relative error of np.exp on [-745, 0] that the radius assumes: two units in the last place.
+
+It assumes the same of np.tanh.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +46,16 @@ class Attention:
     """Everything the bound needs to know about a problem, in float64.
 
     s, a, p [B, Hq, Lq, Lk]: scores (0 where hidden), |scale| sum |q||k| of every key, and
-    softmax weights (0 where hidden); raw: sum |q||k| without the scale; m, l, lse
-    [B, Hq, Lq]: row maximum (0 for a row that sees no key), normalizer, log-sum-exp;
-    seen [B, Hq, Lq]: whether the row sees a key; out [B, Hq, Lq, Dv]; v [B, Hq, Lk, Dv].
+    softmax weights (0 where hidden); raw: sum |q||k| without the scale; dot: scale q.k of
+    every key, before softcap and biases; m, l, lse [B, Hq, Lq]: row maximum (0 for a row that
+    sees no key), normalizer, log-sum-exp, a sink included in all three; seen [B, Hq, Lq]:
+    whether the row sees a key; out [B, Hq, Lq, Dv]; v [B, Hq, Lk, Dv].
     """
 
     s: Array
     a: Array
     raw: Array
+    dot: Array
     p: Array
     m: Array
     l: Array
@@ -73,26 +84,41 @@ def attention(x: Inputs) -> Attention:
     with np.errstate(over="ignore", invalid="ignore"):
         raw = np.abs(x.q) @ np.abs(k).swapaxes(2, 3)
         a = abs(scale) * raw
-        s = (x.q @ k.swapaxes(2, 3)) * scale
+        s = dot = (x.q @ k.swapaxes(2, 3)) * scale
         delta = gamma(d + 4, U64) * a
+        if x.softcap:
+            s = x.softcap * np.tanh(s / x.softcap)
+            delta = delta + gamma(7, U64) * np.abs(s)
+        if x.alibi is not None:
+            s = s + x.alibi
+            delta = delta + U64 * np.abs(s)
         if x.bias is not None:
             delta = delta + 2 * U64 * np.abs(x.bias)
             s = s + x.bias
         s = np.where(seen_key, s, 0.0)
         seen: Bools = np.asarray(seen_key.any(-1), bool)
+        sink = None if x.sinks is None else x.sinks[None, :, None]
+        summed = seen if sink is None else np.ones_like(seen)
         m = np.where(seen_key, s, -np.inf).max(-1, initial=-np.inf)
-        m = np.where(seen, m, 0.0)
+        if sink is not None:
+            m = np.maximum(m, sink)
+        m = np.where(summed, m, 0.0)
         gap = np.where(seen_key, m[..., None] - s, np.inf)
         w = np.exp(-gap)
         l = w.sum(-1)
-        p = w / np.where(seen, l, 1.0)[..., None]
+        if sink is not None:
+            l = l + np.exp(sink - m)
+            n += 1
+        p = w / np.where(summed, l, 1.0)[..., None]
         out = p @ v
         abs_out = p @ np.abs(v)
-        lse = np.where(seen, m + np.log(np.where(seen, l, 1.0)), -np.inf)
+        lse = np.where(summed, m + np.log(np.where(summed, l, 1.0)), -np.inf)
 
         delta = np.where(seen_key, delta + U64 * np.abs(s), 0.0)
         theta = delta + np.where(seen_key, U64 * np.minimum(gap, 746.0), 0.0) + EXP_ERROR
         h = theta.max(-1, initial=0.0)
+        if sink is not None:
+            h = np.maximum(h, U64 * np.minimum(m - sink, 746.0) + EXP_ERROR)
         # The largest possible |v| of the row stands for keys whose weight is below 2^-1022.
         tiny = n * 2.0**-1022 * np.abs(v).max(2, initial=0.0)[:, :, None, :]
         out_radius = (np.expm1(4 * h) + gamma(2 * n + 3, U64))[..., None] * abs_out * 1.01 + tiny
@@ -100,8 +126,9 @@ def attention(x: Inputs) -> Attention:
     out_radius = np.where(np.isfinite(out_radius) & np.isfinite(out), out_radius, np.inf)
     lse_radius = np.where(np.isfinite(lse_radius), lse_radius, np.inf)
     out_radius = np.where(seen[..., None], out_radius, 0.0)
+    # A sink alone is the lse exactly: log(1) is 0.
     lse_radius = np.where(seen, lse_radius, 0.0)
     return Attention(
-        s=s, a=a, raw=raw, p=p, m=m, l=l, lse=lse, seen=seen, out=out, v=v,
+        s=s, a=a, raw=raw, dot=dot, p=p, m=m, l=l, lse=lse, seen=seen, out=out, v=v,
         abs_out=abs_out, out_radius=out_radius, lse_radius=lse_radius,
     )  # fmt: skip

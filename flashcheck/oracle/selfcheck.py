@@ -1,9 +1,9 @@
 """What the oracle's fast tiers assume of float64 and of numpy, verified at start-up.
 
-The float64 tier assumes that np.exp and np.log are within 2 units in the last place (so 4
-unit roundoffs), by whichever code path numpy chose for this processor. No numpy promises
-that: it is measured here, on a few hundred fixed points, against the double-double exp
-and log, whose error is proven (`double_double`) and checked against mpmath at some points.
+The float64 tier assumes that np.exp, np.log and np.tanh are within 2 units in the last place
+(so 4 unit roundoffs), by whichever code path numpy chose for this processor. No numpy promises
+that: it is measured here, on a few hundred fixed points, against the double-double exp, log
+and tanh, whose error is proven (`double_double`) and checked against mpmath at some points.
 The proofs of both tiers assume in turn that float64 arithmetic rounds to nearest and keeps
 subnormal numbers, which another library in the process can switch off.
 """
@@ -24,13 +24,15 @@ from flashcheck.oracle.double_double import (
     Pair,
     U,
     dd_log,
+    dd_tanh,
     exp_parts,
     two_prod,
     two_sum,
 )
 
 ALLOWED_ULP = 2.0
-"""Error of np.exp on [-745, 0.5] and of np.log on [1, 2^20] that the float64 tier allows."""
+"""Error of np.exp on [-745, 0.5], of np.log on [1, 2^20] and of np.tanh that the float64 tier
+allows."""
 
 _ETA = 2.0**-1074
 
@@ -45,6 +47,7 @@ class NumpyErrors:
 
     exp_ulp: float
     log_ulp: float
+    tanh_ulp: float
     failures: tuple[str, ...]
 
     @property
@@ -53,7 +56,7 @@ class NumpyErrors:
 
 
 def numpy_exp_error(samples: int = 512) -> NumpyErrors:
-    """Measure np.exp and np.log on fixed points spread over the ranges in use.
+    """Measure np.exp, np.log and np.tanh on fixed points spread over the ranges in use.
 
     Contiguous arrays, strided ones and short ones are tried: each may take another path.
     """
@@ -67,12 +70,14 @@ def numpy_exp_error(samples: int = 512) -> NumpyErrors:
         zero = np.zeros(x.shape, np.int32)
         log_ulp = max(_ulps(y, (log_high, log_low), zero) for y in _paths(np.log, x))
         log_ulp = max(log_ulp, _log_near_one_ulp())
-    for name, ulp in (("exp", exp_ulp), ("log", log_ulp)):
+        x = tanh_points(samples)
+        tanh_ulp = max(_ulps(y, _tanh(x), zero[:1]) for y in _paths(np.tanh, x))
+    for name, ulp in (("exp", exp_ulp), ("log", log_ulp), ("tanh", tanh_ulp)):
         if not ulp <= ALLOWED_ULP:
             failures.append(f"np.{name} is off by {ulp:.3g} ulp; {ALLOWED_ULP:g} are allowed")
     if not certain.all():
         failures.append("np.log is too far off for the double-double logarithm")
-    return NumpyErrors(exp_ulp, log_ulp, tuple(failures))
+    return NumpyErrors(exp_ulp, log_ulp, tanh_ulp, tuple(failures))
 
 
 def arithmetic_faults() -> list[str]:
@@ -122,6 +127,24 @@ def log_points(samples: int) -> Array:
     return np.concatenate([spread, np.arange(2.0, 2.0 + n), [2.0**20]])
 
 
+def tanh_points(samples: int) -> Array:
+    """Points of either sign: spread evenly up to 22, where tanh rounds to 1, near 0, and far."""
+    n = max(samples // 4, 8)
+    even = 22.0 * (np.arange(2 * n) + 0.5) / (2 * n)
+    far = np.array([0.0, 0.55, 0.625, 1.0, 18.7, 19.1, 22.0, 100.0, 300.0])
+    points = np.concatenate([even, np.exp2(-np.linspace(0.0, 300.0, n)), far])
+    return points * np.where(np.arange(points.size) % 2, -1.0, 1.0)
+
+
+def _tanh(x: Array) -> Pair:
+    """tanh(x) to less than 2^-66 of itself: below 2^-26, x - x^3 / 3 is as close."""
+    size, sign = np.abs(x), np.sign(x)
+    series = size < 2.0**-26
+    high, low = dd_tanh((np.where(series, 1.0, size), np.zeros_like(x)))
+    high, low = np.where(series, size, high), np.where(series, -(size**3) / 3, low)
+    return sign * high, sign * low
+
+
 def _paths(function: np.ufunc, x: Array) -> list[Array]:
     """function(x) by contiguous, strided, reversed and short arrays."""
     strided = np.empty((x.size, 3))
@@ -147,7 +170,7 @@ def _largest(x: Array) -> float:
 
 
 def _reference_faults() -> list[str]:
-    """The double-double exp and log against mpmath at a few points."""
+    """The double-double exp, log and tanh against mpmath at a few points."""
     mp = mpmath.mp.clone()
     mp.dps = 40
     faults = []
@@ -166,6 +189,12 @@ def _reference_faults() -> list[str]:
         value = mp.mpf(float(high[i])) + mp.mpf(float(low[i]))
         if not abs(value - exact) <= U * (14 + exact):
             faults.append(f"the double-double log is wrong at {x[i]!r}")
+    x = np.array([0.0, 1e-9, 0.01, 0.5, 1.0, 7.5, 40.0, 372.0])
+    high, low = dd_tanh((x, np.zeros_like(x)))
+    for i in range(x.size):
+        value = mp.mpf(float(high[i])) + mp.mpf(float(low[i]))
+        if not abs(value - mp.tanh(mp.mpf(float(x[i])))) <= 22 * U:
+            faults.append(f"the double-double tanh is wrong at {x[i]!r}")
     return faults
 
 

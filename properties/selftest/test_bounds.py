@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from flashcheck.bounds import Bound, bound
 from flashcheck.fills import Fill
-from flashcheck.formats import DTYPES
+from flashcheck.formats import DTYPES, FORMATS, Array
 from flashcheck.inputs import Inputs
 from flashcheck.kernel import Contract
 from flashcheck.masks import Mask
@@ -64,6 +64,9 @@ def bounds_of(x: Inputs, contract: Contract = Contract(), device: str = "cpu") -
 _MP: Any = mpmath.mp.clone()
 _MP.prec = 160
 
+SINK = -1
+"""The sink of a row, among its keys."""
+
 
 @dataclass(frozen=True)
 class Form:
@@ -97,17 +100,28 @@ class Extreme:
         self.number: Callable[[float], Any] = _MP.mpf if self.exact else float
         self.exp = _MP.exp if self.exact else math.exp
         self.log = _MP.log if self.exact else math.log
+        self.tanh = _MP.tanh if self.exact else math.tanh
         self.x, self.row, self.contract, self.coin = x, row, contract, coin
         b, h, i = row
         self.c = h // (x.q.shape[1] // x.k.shape[1])
         self.keys = [int(j) for j in np.flatnonzero(x.visible[b, h, i])]
+        self.len_k = x.k.shape[2] + (x.sinks is not None)
         half = x.dtype in HALF
         self.u = UNIT["float64"] if self.exact else UNIT["float32"]
         self.p_type = x.dtype if half and contract.p_dtype is None else None
         table = UNIT[x.dtype] / 4 if half else 8 * self.u
         self.e = table if contract.exp_error is None else contract.exp_error
         self.d = x.q.shape[3]
+        blocks = math.ceil(self.len_k / (contract.kv_block or 1))
+        self.roundings = 2 * self.len_k
+        self.rescales = (8 + self.len_k) * self.u
+        if contract.kv_block is not None:
+            self.roundings = min(self.roundings, contract.kv_block + 2 * blocks)
+            self.rescales = min(self.rescales, 8 * self.u + blocks * self.e)
+        self.fold = 0 if contract.exp_form == "exp" else 1
         self.terms = {j: self._terms(j) for j in self.keys}
+        if x.sinks is not None:
+            self.keys.append(SINK)
 
     def _terms(self, j: int) -> tuple[Any, Any, Any]:
         """Exact score without bias, sum of the terms' magnitudes, bias."""
@@ -137,28 +151,43 @@ class Extreme:
         if self.contract.scale_in_input_dtype:
             relative = (1 + relative) * (1 + UNIT[self.x.dtype]) - 1
         found = {}
+        x = self.x
+        cap, u = self.number(x.softcap), self.u
         for j in self.keys:
-            s, a, bias = self.terms[j]
             t = self._sign(form, away[j])
+            if j == SINK:
+                assert x.sinks is not None
+                z = self.number(float(x.sinks[self.row[1]]))
+                found[j] = z + t * self.fold * u * abs(z)
+                continue
+            s, a, bias = self.terms[j]
             s = s + t * relative * a
+            if x.softcap:  # 1 / cap, a product, tanh, a product with cap and one with log2(e)
+                larger = 1 + t * 2 * u * (1 if s >= 0 else -1)
+                s = cap * (self.tanh(s / cap * larger) + t * 15 * u)
+                s = s + t * (2 + self.fold) * u * abs(s)
+            if x.alibi is not None:
+                alibi = self.number(float(x.alibi[0, self.row[1], self.row[2], j]))
+                s = s + alibi + t * (1 + self.fold) * u * abs(alibi)
+                s = s + t * u * abs(s)
             if self.x.bias is not None:
-                s = s + bias + t * self.u * abs(bias)
+                s = s + bias + t * self.fold * self.u * abs(bias)
                 s = s + t * self.u * abs(s)
             found[j] = s
         return found
 
     def weights(self, form: Form, s: dict[int, Any], m: Any, push: dict[int, Any]) -> Any:
         """exp(s - m), its argument, itself and its rescaling off by all they may be."""
-        n = len(self.x.k[0, 0])
         found = {}
         for j in self.keys:
             t = self._sign(form, push[j])
             top = max(s.values())
-            argument = s[j] - m + t * self.u * (abs(s[j]) + abs(top) + 5 * (top - s[j]))
+            scaled = (abs(s[j]) + abs(top)) if self.fold else 0
+            argument = s[j] - m + t * self.u * (scaled + 5 * (top - s[j]))
             w = self.exp(argument) * (1 + t * self.e)
             if w < 2.0**-124:
                 w = 0 * w if t < 0 or form.wild else w
-            found[j] = w * (1 + t * (8 + n) * self.u)
+            found[j] = w * (1 + t * self.rescales)
         return found
 
     def rounded(self, form: Form, p: dict[int, Any], push: dict[int, Any]) -> dict[int, Any]:
@@ -179,14 +208,16 @@ class Extreme:
         """out's element e and lse, both pushed up (up = 1) or down (up = -1)."""
         b = self.row[0]
         one = self.number(1.0)
-        v = {j: self.number(float(self.x.v[b, self.c, j, e])) for j in self.keys}
+        v = {
+            j: self.number(0.0 if j == SINK else float(self.x.v[b, self.c, j, e]))
+            for j in self.keys
+        }
         centred = {j: up * (v[j] - out) for j in self.keys}
         plain = {j: up * v[j] for j in self.keys}
         common = dict.fromkeys(self.keys, -up * out * one)
         s = self.scores(form, centred)
         m = max(s.values()) - form.lag
-        n = len(v)
-        sums = (1 + self.u) ** (2 * n)
+        sums = (1 + self.u) ** self.roundings
 
         w = self.weights(form, s, m, plain)
         below = self.weights(form, s, m, common)
@@ -273,6 +304,9 @@ CONTRACTS = {
     "coarse exp": Contract(exp_error=2.0**-7),
     "tf32": Contract(qk="tf32"),
     "scale in the input dtype": Contract(scale_in_input_dtype=True),
+    "exp of the difference": Contract(exp_form="exp"),
+    "blocks": Contract(kv_block=4),
+    "blocks and a good exp": Contract(kv_block=2, exp_form="exp", exp_error=2.0**-23),
 }
 
 
@@ -290,6 +324,40 @@ def test_an_extremal_kernel_stays_within_the_bound(dtype: str, name: str) -> Non
             ratios.append(ratio)
     assert len(ratios) > 5 * count
     # The simulator is no straw man: it comes near.
+    assert max(ratios) > 0.4
+
+
+def with_options(x: Inputs, coin: random.Random) -> Inputs:
+    """The same problem with some of softcap, ALiBi, sinks and a window."""
+    heads = x.q.shape[1]
+
+    def float32(low: float, high: float) -> Array:
+        return FORMATS["float32"].round([coin.uniform(low, high) for _ in range(heads)])
+
+    changes: dict[str, Any] = {}
+    if coin.random() < 0.5:
+        changes["softcap"] = coin.choice((50.0, 2.0, 0.1, 1000.0))
+    if coin.random() < 0.5:
+        changes["alibi_slopes"] = float32(-0.1, coin.choice((0.1, 1.0, 10.0)))
+    if coin.random() < 0.5:
+        size = coin.choice((1.0, 10.0, 70.0))
+        changes["sinks"] = float32(-size, size)
+    if coin.random() < 0.3:
+        changes["window"] = (coin.randrange(-1, 9), coin.randrange(-1, 9))
+    return x.with_(**changes)
+
+
+@pytest.mark.parametrize("name", ["default", "exp of the difference", "blocks and a good exp"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_extremal_kernel_with_options_stays_within_the_bound(dtype: str, name: str) -> None:
+    coin = random.Random(name)
+    ratios: list[float] = []
+    for p in drawn(dtype, {"float64": 40}.get(dtype, 100)):
+        x = with_options(p.inputs(), coin)
+        for ratio, what in _worst(x, CONTRACTS[name], coin):
+            assert ratio <= 1, f"{what}: {ratio}\n{p}\n{x}"
+            ratios.append(ratio)
+    assert len(ratios) > 200
     assert max(ratios) > 0.4
 
 
@@ -405,6 +473,10 @@ def _pairs() -> list[tuple[str, Contract, Contract, tuple[str, ...]]]:
         ("P", plain, Contract(p_dtype="float32"), HALF),
         ("coarse P", Contract(p_dtype="bfloat16"), plain, ("float32",)),
         ("flush", Contract(flushes_subnormals=True), plain, wide),
+        ("exp of scaled scores", plain, Contract(exp_form="exp"), DTYPES),
+        ("octaves", Contract(exp_form="exp2_fma"), Contract(exp_form="exp"), DTYPES),
+        ("blocks", plain, Contract(kv_block=4), DTYPES),
+        ("small blocks", Contract(kv_block=1), Contract(kv_block=3), DTYPES),
     ]
 
 
