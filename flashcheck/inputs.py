@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flashcheck.formats import FORMATS, Array, Bools, Format
 
@@ -48,6 +49,13 @@ class Inputs:
       strided, and an offset for offset.
     `passed` names options that are passed although they are neutral; `bottom_right` is how
     the kernel under test declares is_causal to be aligned.
+
+    window (left, right): query i sees keys i + s - left to i + s + right, s = Lk - Lq; -1 is
+    unbounded on that side. softcap c: a scaled score t becomes c tanh(t / c); 0 is off.
+    alibi_slopes [Hq], float32 values: adds -slope |i + s - j|. sinks [Hq], float32 values: a
+    logit more in the normalizer of each row of the head, without a value.
+
+    Errors: ValueError for a window, softcap, alibi_slopes or sinks that is none of these.
     """
 
     dtype: str
@@ -62,6 +70,24 @@ class Inputs:
     layout: Layout = "contiguous"
     passed: frozenset[str] = frozenset()
     bottom_right: bool = False
+    window: tuple[int, int] = (-1, -1)
+    softcap: float = 0.0
+    alibi_slopes: Array | None = None
+    sinks: Array | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.window) != 2 or min(self.window) < -1:
+            raise ValueError(f"window is {self.window}; it must be (left, right), each -1 or more")
+        if not 0 <= self.softcap < math.inf:
+            raise ValueError(f"softcap is {self.softcap}; it must be finite, and 0 or more")
+        heads = self.q.shape[1]
+        for name, given in (("alibi_slopes", self.alibi_slopes), ("sinks", self.sinks)):
+            if given is not None and given.shape != (heads,):
+                raise ValueError(
+                    f"{name} has shape {list(given.shape)}; it must be [Hq], here [{heads}]"
+                )
+            if given is not None and not np.isfinite(given).all():
+                raise ValueError(f"{name} holds NaN or infinity; leave the option out instead")
 
     @property
     def format(self) -> Format:
@@ -92,15 +118,36 @@ class Inputs:
         if self.is_causal:
             shift = lk - lq if self.bottom_right else 0
             seen &= np.arange(lk) <= np.arange(lq)[:, None] + shift
+        left, right = self.window
+        if left >= 0:
+            seen &= self.offsets >= -left
+        if right >= 0:
+            seen &= self.offsets <= right
         return seen
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """[Lq, Lk]: j - (i + Lk - Lq), how far key j lies right of query i's own place."""
+        lq, lk = self.q.shape[2], self.k.shape[2]
+        own = np.arange(lq)[:, None] + (lk - lq)
+        return np.asarray(np.arange(lk) - own)
 
     @cached_property
     def bias(self) -> Array | None:
-        """[B, Hq, Lq, Lk]: what is added to a score (0 where the key is hidden), or None."""
+        """[B, Hq, Lq, Lk]: what the mask adds (0 where it hides the key), or None."""
         if self.mask is None or self.mask.dtype == bool:
             return None
         b, hq, _, lq, lk, _, _ = self.shape
         return np.broadcast_to(np.where(np.isneginf(self.mask), 0.0, self.mask), (b, hq, lq, lk))
+
+    @cached_property
+    def alibi(self) -> Array | None:
+        """[1, Hq, Lq, Lk]: what alibi_slopes add to every score, exactly, or None."""
+        if self.alibi_slopes is None:
+            return None
+        # 24 bits of the slope times fewer than 2^29 keys fit float64.
+        alibi: Array = self.alibi_slopes[None, :, None, None] * -np.abs(self.offsets)
+        return alibi
 
     @property
     def unbiased_mask(self) -> Bools | Array | None:
@@ -110,7 +157,22 @@ class Inputs:
         return np.where(np.isneginf(self.mask), -np.inf, 0.0)
 
     def options(self) -> dict[str, object]:
-        """The keyword arguments of the call except attn_mask's tensor: it is `mask`."""
+        """The keyword arguments of the call except attn_mask's tensor: it is `mask`.
+
+        Raises NotImplementedError for options that no kernel is passed yet.
+        """
+        set_here = {
+            "window": self.window != (-1, -1),
+            "softcap": self.softcap != 0,
+            "alibi_slopes": self.alibi_slopes is not None,
+            "sinks": self.sinks is not None,
+        }
+        if any(set_here.values()):
+            names = ", ".join(name for name, is_set in set_here.items() if is_set)
+            raise NotImplementedError(
+                f"this version cannot pass {names} to a kernel: compare its result with "
+                "flashcheck.oracle and flashcheck.bounds, or leave the option out"
+            )
         given: dict[str, object] = {}
         if self.scale is not None or "scale" in self.passed:
             given["scale"] = self.scale

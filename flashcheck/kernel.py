@@ -35,7 +35,7 @@ class Contract:
     p_dtype                  format to which P is rounded before P.V (None: input dtype)
     normalizer               sums P "before_rounding", "after_rounding" or "either"
     accumulator              format of the P.V sums
-    kv_block                 keys per block (None: any)
+    kv_block                 keys per block, whose sums are formed by themselves (None: any)
     rescale_threshold        octaves by which the running maximum may lag
     scale_in_input_dtype     q or k times scale is rounded to the input dtype
     flushes_subnormals       None: float32 results may flush to zero on CUDA, not on a CPU
@@ -59,6 +59,8 @@ class Contract:
             raise ValueError(f"p_dtype {self.p_dtype!r} is none of {', '.join(FORMATS)}")
         if self.exp_error is not None and not 0 <= self.exp_error < 1:
             raise ValueError(f"exp_error is {self.exp_error!r}; it must be at least 0, below 1")
+        if self.kv_block is not None and self.kv_block < 1:
+            raise ValueError(f"kv_block is {self.kv_block}; it must be at least 1 key, or None")
         if self.rescale_threshold < 0:
             raise ValueError(f"rescale_threshold is {self.rescale_threshold!r}; 0 or more octaves")
 
