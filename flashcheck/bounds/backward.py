@@ -1,0 +1,243 @@
+r"""Backward: the bound on dq, dk and dv (docs/bound.md, sections 13 to 17).
+
+A kernel recomputes P from its own lse, or differentiates its softmax directly, and forms
+dP = dout v^T, dS = P (dP - delta), dq = scale dS k, dk = scale dS^T q, dv = P^T dout, with
+delta = sum dout out of its own out. Notation, besides that of `bounds`: f_ij =
+sum_t |dout_it v_jt|; G_ij = sum_t dout_it (v_jt - o_it), dS_ij = p_ij G_ij; E_o, E_L the
+forward's bounds on out and lse; c = 1 + u_p where P may be rounded, 1 elsewhere.
+
+1. Weight. P^_j = p_j e^y (1 + rounding) + underflow, |y| <= r_j:
+   r_j = delta_j + E_L + u (|s_j| + max(|m|, |lse|) + 5 (D_j + log l) + 6 (delta_j +
+   max(delta, E_L))) - log(1 - e_x) - log(1 - (8 + n) u) + 4 u,
+   e_P = p (c e^r - 1) + underflow,   P^ <= p + e_P.
+2. Score gradient.
+   e_delta = (1 + gamma_{2 dv+6}) sum |dout| E_o + gamma_{n+2 dv+6} sum (p + e_P) f
+             + underflow
+   e_G = (gamma_{dv+3} f + e_delta)(1 + 2 u) + u |G| + underflow
+   e_dS = e_P |G| + (p + e_P)(e_G + 3 u (|G| + e_G)) + u_p (|dS| + ...) + underflow
+3. Gradients: sums of e_dS |k|, e_dS |q| and e_P |dout|, plus gamma of the number of terms
+   times the sums of magnitudes, and one rounding of each.
+
+Outside the contract's range the bound is infinite, and so it is wherever an infinity or a NaN
+that arises in one row can reach.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from flashcheck.bounds import EVALUATION, Bound
+from flashcheck.bounds.arithmetic import EXP_FLUSH, Arithmetic, arithmetic
+from flashcheck.bounds.scores import alibi_offset, score_error
+from flashcheck.formats import Array, Bools, Format
+from flashcheck.inputs import Inputs
+from flashcheck.kernel import Contract
+from flashcheck.oracle.backward.float64 import Backward
+from flashcheck.oracle.float64 import Attention, gamma
+
+
+@dataclass(frozen=True, eq=False)
+class GradientBound:
+    """Bounds on dq [B, Hq, Lq, D], dk [B, Hkv, Lk, D] and dv [B, Hkv, Lk, Dv], element by element.
+
+    Infinite outside the contract; 0 in rows that see no key and for keys that no row sees.
+    """
+
+    dq: Array
+    dk: Array
+    dv: Array
+
+
+def gradient_bound(
+    x: Inputs,
+    dout: Array,
+    at: Attention,
+    back: Backward,
+    forward: Bound,
+    contract: Contract,
+    device: str = "cpu",
+) -> GradientBound:
+    """The bound on |gradient - exact gradient| of a kernel that keeps `contract`.
+
+    dout [B, Hq, Lq, Dv], exact in the input dtype; `at` and `back` are the float64 tier's
+    evaluations of the same problem, `forward` the bound on the kernel's own out and lse.
+    """
+    ar = arithmetic(contract, x.dtype, device)
+    # Elementwise work between the sums is in either format.
+    u = max(ar.u, ar.acc)
+    weight_rounding, rounding = _roundings(x.dtype, ar)
+    b, _, hkv, lq, n, _, _ = x.shape
+    rows = x.heads_per_kv * lq
+    k = np.repeat(x.k, x.heads_per_kv, axis=1)
+    abs_q, abs_k, abs_dout = np.abs(x.q), np.abs(k), np.abs(dout)
+    scale, stretch = abs(x.exact_scale), max(1.0, abs(x.exact_scale))
+
+    def columns(left: Array, right: Array) -> Array:
+        """sum over the rows of a group's heads: [B, Hkv, Lk, channels]."""
+        shape = (b, hkv, rows)
+        return left.reshape(*shape, n).swapaxes(2, 3) @ right.reshape(*shape, right.shape[3])
+
+    def any_row(where: Bools) -> Bools:
+        """[B, Hq, Lq, keys] to [B, Hkv, keys, 1]: whether it holds in a row of the group."""
+        return np.asarray(where.reshape(b, hkv, rows, where.shape[3], 1).any(2))
+
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        p = at.p * (1 + back.rho[..., None])
+        e_p = _weight_error(x, at, back, forward.lse, ar, weight_rounding)
+        most_p = p + e_p
+        delta_off = (abs_dout * forward.out).sum(-1, keepdims=True)
+        e_ds, lost = _score_gradient_error(x, back, ar, u, rounding, p, e_p, delta_off)
+        most_ds = np.abs(back.ds) + back.ds_radius + e_ds + lost
+
+        def gradient(sums: tuple[Array, Array, Array, Array], terms: int) -> Array:
+            """From the sums over `terms` terms of error, of what underflows, of magnitude with
+            its factor and without: the error before the last rounding."""
+            error, absolute, magnitude, plain = sums
+            relative = (1 + gamma(terms, ar.acc)) * (1 + gamma(8, u)) - 1
+            small = ar.eta * (stretch * (2 * terms + 4) + plain + magnitude)
+            if ar.scaled is not None:
+                relative = (1 + relative) * (1 + ar.scaled.unit_roundoff) - 1
+                small = small + ar.scaled.underflow * plain
+            inside = 1.5 * stretch * magnitude < ar.limit
+            total = scale * (error + relative * magnitude) + stretch * absolute + small
+            return np.where(inside, total, np.inf)
+
+        ones_k, ones_q = np.ones_like(abs_k[..., :1]), np.ones_like(abs_q[..., :1])
+        e_dq = gradient((e_ds @ abs_k, lost @ abs_k, most_ds @ abs_k, most_ds @ ones_k), n)
+        e_dk = gradient(
+            (
+                columns(e_ds, abs_q),
+                columns(lost, abs_q),
+                columns(most_ds, abs_q),
+                columns(most_ds, ones_q),
+            ),
+            rows,
+        )
+        all_p = columns(most_p, abs_dout)
+        e_dv = columns(e_p, abs_dout) + gamma(rows + 2, ar.acc) * all_p
+        e_dv = np.where(1.5 * all_p < ar.limit, e_dv + (2 * rows + 4) * ar.eta, np.inf)
+
+        # What can become infinite or NaN, and where it then gets to: a row's weights to
+        # everything of its head, its dP and delta to all but dv, one dS to its row and key.
+        fits = (most_p < weight_rounding.largest).all(-1, keepdims=True)
+        weights = ~(fits & np.isfinite(forward.lse)[..., None])
+        delta = (abs_dout * (np.abs(at.out) + forward.out)).sum(-1, keepdims=True)
+        delta = np.maximum(delta, (most_p * back.f).sum(-1, keepdims=True))
+        products = ~((1.5 * back.f < ar.limit).all(-1, keepdims=True) & (1.5 * delta < ar.limit))
+        fits = (most_ds * stretch < rounding.largest) & (most_p * (back.f + delta) < ar.limit)
+        overflow = x.visible & ~fits
+        row = weights | products
+        bad_dq = row | overflow.any(-1, keepdims=True)
+        bad_dv = any_row(weights)
+        bad_dk = any_row(row) | any_row(overflow)
+
+    seen = at.seen[..., None]
+    touched = any_row(x.visible)
+    return GradientBound(
+        _rounded(back.dq.value, back.dq.radius, e_dq, seen, bad_dq, ar),
+        _rounded(back.dk.value, back.dk.radius, e_dk, touched, bad_dk, ar),
+        _rounded(back.dv.value, back.dv.radius, e_dv, touched, bad_dv, ar),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rounding:
+    """Rounding to narrower formats: relative error, loss below `normal`, largest number."""
+
+    unit: float
+    kappa: float
+    normal: float
+    largest: float
+
+
+def _roundings(dtype: str, ar: Arithmetic) -> tuple[_Rounding, _Rounding]:
+    """Those of P and of dS: P as declared; dS like P, or to the input dtype in half precision."""
+    half = ar.out.precision < 24
+
+    def of(*formats: Format) -> _Rounding:
+        flushed = [f.min_normal if ar.flushes and f.min_exponent < -100 else 0.0 for f in formats]
+        return _Rounding(
+            unit=max((f.unit_roundoff for f in formats), default=0.0),
+            kappa=max([*flushed, *(f.underflow for f in formats)], default=0.0),
+            normal=max((f.min_normal for f in formats), default=0.0),
+            largest=min([ar.limit, *(f.max_finite for f in formats)]),
+        )
+
+    declared = () if ar.p is None else (ar.p,)
+    return of(*declared), of(*declared, *((ar.out,) if half else ()))
+
+
+def _weight_error(
+    x: Inputs, at: Attention, back: Backward, e_lse: Array, ar: Arithmetic, rounding: _Rounding
+) -> Array:
+    """e_P [B, Hq, Lq, Lk], 0 where the key is hidden (section 14)."""
+    n = x.k.shape[2]
+    delta = score_error(x, at, ar)
+    delta_max = delta.max(-1, keepdims=True, initial=0.0)
+    e_lse = e_lse[..., None]
+    lse = np.where(at.seen, at.lse, 0.0)[..., None]
+    m = at.m[..., None]
+    gap = np.abs(m - at.s) + np.abs(lse - m)
+    magnitude = np.abs(at.s) + np.maximum(np.abs(m), np.abs(lse)) + 5 * gap
+    magnitude = magnitude + 2 * alibi_offset(x)[..., None]
+    r = delta + e_lse - math.log1p(-ar.exp) - math.log1p(-min((8 + n) * ar.u, 0.5)) + 4 * ar.u
+    r = r + ar.u * (magnitude + 6 * (delta + np.maximum(delta_max, e_lse)))
+    # A weight that is 0 in float64 may be one in the kernel where scores err wildly.
+    grown = np.exp(np.minimum(at.s - lse + r, 700.0)) * (1 + rounding.unit)
+    near = at.p * (np.expm1(np.minimum(r, 1.0)) * (1 + rounding.unit) + rounding.unit)
+    e_p = np.where(r < 1, near, grown) * (1 + back.rho[..., None])
+    lost = EXP_FLUSH * (1 + 2.0**ar.lag) + 2 * ar.eta
+    lost = lost + np.where(at.p * np.exp(-r) < rounding.normal, rounding.kappa, 0.0)
+    # Losses before the division are in units of the largest weight.
+    lost = lost * np.exp(np.minimum(delta_max + e_lse, 300.0))
+    return np.where(x.visible, e_p + lost, 0.0)
+
+
+def _score_gradient_error(
+    x: Inputs,
+    back: Backward,
+    ar: Arithmetic,
+    u: float,
+    rounding: _Rounding,
+    p: Array,
+    e_p: Array,
+    delta_off: Array,
+) -> tuple[Array, Array]:
+    """e_dS, and what dS loses besides below its normal range, scaled or not; [B, Hq, Lq, Lk].
+
+    `delta_off` is sum |dout| E_o [B, Hq, Lq, 1] (section 15).
+    """
+    n, dv = x.k.shape[2], x.v.shape[3]
+    most_p = p + e_p
+    g = np.abs(back.g) + back.g_radius
+    # A sum of products loses eta in each product and, where results flush, in each sum.
+    small = (2 * dv + 4) * ar.eta
+    e_delta = (1 + gamma(2 * dv + 6, u)) * delta_off + (2 * n + 4) * ar.eta
+    e_delta = e_delta + gamma(n + 2 * dv + 6, u) * (most_p * back.f).sum(-1, keepdims=True)
+    e_delta = e_delta + small * (1 + most_p.sum(-1, keepdims=True))
+    e_dp = gamma(dv + 3, u) * back.f + small
+    e_g = (e_dp + e_delta) * (1 + 2 * u) + u * g + ar.eta
+    e_ds = np.where(x.visible, e_p * g + most_p * (e_g + 3 * u * (g + e_g)) + 3 * ar.eta, 0.0)
+    size = np.abs(back.ds)
+    # The scale may be multiplied into dS before it is rounded.
+    least = (size - back.ds_radius - e_ds) * min(1.0, abs(x.exact_scale))
+    lost = ar.eta + np.where(least >= rounding.normal, 0.0, rounding.kappa)
+    lost = np.where(x.visible, lost, 0.0)
+    return e_ds + rounding.unit * (size + back.ds_radius + e_ds), lost
+
+
+def _rounded(
+    exact: Array, radius: Array, error: Array, touched: Bools, bad: Bools, ar: Arithmetic
+) -> Array:
+    """The bound after the one rounding of the gradient; infinite where it may overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        tail = ar.out.underflow
+        tail += ar.out.min_normal if ar.flushes and ar.out.min_exponent < -100 else 0.0
+        size = np.abs(exact) + radius
+        total = (error + ar.out.unit_roundoff * (size + error) + tail) * EVALUATION
+        total = np.where(size + total < ar.out.max_finite, total, np.inf)
+        total = np.where(touched, total, 0.0)
+    return np.where(bad | np.isnan(total), np.inf, total)
