@@ -55,6 +55,9 @@ class Inputs:
     alibi_slopes [Hq], float32 values: adds -slope |i + s - j|. sinks [Hq], float32 values: a
     logit more in the normalizer of each row of the head, without a value.
 
+    places [Lq], queries: the queries at hand stand at these places in a longer call of so many
+    (`oracle.rows` makes such parts); None, None is a whole call.
+
     Errors: ValueError for a window, softcap, alibi_slopes or sinks that is none of these.
     """
 
@@ -74,6 +77,8 @@ class Inputs:
     softcap: float = 0.0
     alibi_slopes: Array | None = None
     sinks: Array | None = None
+    places: NDArray[np.int64] | None = None
+    queries: int | None = None
 
     def __post_init__(self) -> None:
         if len(self.window) != 2 or min(self.window) < -1:
@@ -108,6 +113,16 @@ class Inputs:
     def heads_per_kv(self) -> int:
         return int(self.q.shape[1] // self.k.shape[1])
 
+    @property
+    def own(self) -> NDArray[np.int64]:
+        """[Lq]: the place of each query in the call."""
+        return np.arange(self.q.shape[2]) if self.places is None else self.places
+
+    @property
+    def shift(self) -> int:
+        """Lk - Lq of the call: by how much a place moves where the ends are aligned."""
+        return int(self.k.shape[2]) - (self.q.shape[2] if self.queries is None else self.queries)
+
     @cached_property
     def visible(self) -> Bools:
         """[B, Hq, Lq, Lk]: which key takes part in which row."""
@@ -116,8 +131,8 @@ class Inputs:
         if self.mask is not None:
             seen &= self.mask if self.mask.dtype == bool else self.mask != -np.inf
         if self.is_causal:
-            shift = lk - lq if self.bottom_right else 0
-            seen &= np.arange(lk) <= np.arange(lq)[:, None] + shift
+            shift = self.shift if self.bottom_right else 0
+            seen &= np.arange(lk) <= self.own[:, None] + shift
         left, right = self.window
         if left >= 0:
             seen &= self.offsets >= -left
@@ -128,9 +143,7 @@ class Inputs:
     @property
     def offsets(self) -> NDArray[np.int64]:
         """[Lq, Lk]: j - (i + Lk - Lq), how far key j lies right of query i's own place."""
-        lq, lk = self.q.shape[2], self.k.shape[2]
-        own = np.arange(lq)[:, None] + (lk - lq)
-        return np.asarray(np.arange(lk) - own)
+        return np.asarray(np.arange(self.k.shape[2]) - (self.own + self.shift)[:, None])
 
     @cached_property
     def bias(self) -> Array | None:

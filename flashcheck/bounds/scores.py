@@ -60,7 +60,7 @@ def alibi_offset(x: Inputs) -> Array:
     """
     if x.alibi_slopes is None:
         return np.zeros(x.q.shape[:3])
-    place = np.arange(x.q.shape[2]) + (x.k.shape[2] - x.q.shape[2])
+    place = x.own + x.shift
     left = (x.visible & (x.offsets < 0)).any(-1)
     right = (x.visible & (x.offsets > 0)).any(-1)
     offset = np.abs(x.alibi_slopes[:, None] * place)

@@ -79,8 +79,7 @@ def attention(inputs: Inputs, rows: Iterable[Row] | None = None, digits: int = 4
 
 def sees(inputs: Inputs, row: Row, j: int) -> bool:
     """Whether query `row` sees key `j`: by is_causal, by the window and by the mask."""
-    i = row[2]
-    shift = inputs.k.shape[2] - inputs.q.shape[2]
+    i, shift = _place(inputs, row)
     if inputs.is_causal and j > i + (shift if inputs.bottom_right else 0):
         return False
     left, right = inputs.window
@@ -90,6 +89,14 @@ def sees(inputs: Inputs, row: Row, j: int) -> bool:
         return True
     entry = _mask_entry(inputs, row, j)
     return bool(entry) if inputs.mask.dtype == np.bool_ else float(entry) != -math.inf
+
+
+def _place(inputs: Inputs, row: Row) -> tuple[int, int]:
+    """The query's place in its call, and the call's Lk - Lq."""
+    i, queries = row[2], inputs.q.shape[2]
+    if inputs.places is not None and inputs.queries is not None:
+        i, queries = int(inputs.places[i]), inputs.queries
+    return i, inputs.k.shape[2] - queries
 
 
 def bias(inputs: Inputs, row: Row, j: int) -> float:
@@ -135,7 +142,7 @@ def _row(
     magnitude *= max(abs(x) for x in q)
     magnitude *= max(abs(x) for key in k.values() for x in key)
     magnitude += max(abs(x) for x in biases.values())
-    slope, place = 0.0, i + inputs.k.shape[2] - inputs.q.shape[2]
+    slope, place = 0.0, sum(_place(inputs, row))
     if inputs.alibi_slopes is not None:
         slope = float(inputs.alibi_slopes[h])
     magnitude += mp.mpf(abs(slope)) * max(abs(place - j) for j in keys)
