@@ -31,7 +31,7 @@ class Contract:
     qk                       format of the q.k products and sums
     statistics               format of scores, running max, normalizer, lse
     exp_error                relative error of exp
-    exp_form                 "any", "exp", "exp2", "exp2_fma"
+    exp_form                 "exp" of the rounded difference s - m, "exp2", "exp2_fma" or "any"
     p_dtype                  format to which P is rounded before P.V (None: input dtype)
     normalizer               sums P "before_rounding", "after_rounding" or "either"
     accumulator              format of the P.V sums

@@ -26,6 +26,8 @@ u_o of the output; gamma_n = n u / (1 - n u). docs/bound.md has the derivation a
 lse: |lse^ - lse| <= min(sum p_j (e^{H_j} - 1), max H_j) + the errors of the logarithm and of
 the final sum, with H_j = delta_j + r_j + gamma_l: here common factors do not cancel.
 
+softcap, ALiBi and sinks (docs/bound.md, section 12) add to delta_j; a sink is a key of value 0.
+
 Outside the contract's range the bound is infinite.
 """
 

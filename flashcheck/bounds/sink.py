@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from flashcheck.bounds.arithmetic import Arithmetic
+from flashcheck.bounds.scores import alibi_offset
 from flashcheck.formats import Array, Bools
 from flashcheck.inputs import Inputs
 from flashcheck.oracle.float64 import Attention
@@ -32,8 +33,10 @@ def with_sink(
         p=np.append(np.exp(z - at.lse[..., None]), at.p, -1),
         v=np.append(np.zeros((*at.v.shape[:2], 1, at.v.shape[3])), at.v, 2),
     )
-    # It is exact, but for the factor log2(e).
-    error = ar.u * ar.fold * np.abs(z) + 2 * ar.eta
+    # It is exact, but for the factor log2(e), and for the shift that ALiBi may give all scores.
+    offset = alibi_offset(x)[..., None]
+    shifted = np.where(offset > 0, np.abs(z) + (2 + ar.fold) * offset, 0.0)
+    error = ar.u * (ar.fold * np.abs(z) + shifted) + 2 * ar.eta
     return joined, np.append(np.ones(z.shape, bool), x.visible, -1), np.append(error, delta, -1)
 
 

@@ -472,6 +472,11 @@ def test_refused(options: dict[str, Any], says: str) -> None:
         _one(**options)
 
 
+def test_a_block_has_a_key() -> None:
+    with pytest.raises(ValueError, match="kv_block is 0; it must be at least 1 key, or None"):
+        Contract(kv_block=0)
+
+
 class NoRunner:
     def submit(self, call: Call) -> None:
         raise AssertionError("nothing is to be run")
