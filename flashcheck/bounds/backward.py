@@ -15,6 +15,8 @@ forward's bounds on out and lse; c = 1 + u_p where P may be rounded, 1 elsewhere
              + underflow
    e_G = (gamma_{dv+3} f + e_delta)(1 + 2 u) + u |G| + underflow
    e_dS = e_P |G| + (p + e_P)(e_G + 3 u (|G| + e_G)) + u_p (|dS| + ...) + underflow
+   and with a softcap the factor 1 - tanh^2, off by e_c = 2 |tanh| e_y + e_y^2 + 4 u,
+   e_y = delta_j / cap + 4 u
 3. Gradients: sums of e_dS |k|, e_dS |q| and e_P |dout|, plus gamma of the number of terms
    times the sums of magnitudes, and one rounding of each.
 
@@ -86,10 +88,11 @@ def gradient_bound(
 
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         p = at.p * (1 + back.rho[..., None])
-        e_p = _weight_error(x, at, back, forward.lse, ar, weight_rounding)
+        score = score_error(x, at, ar)
+        e_p = _weight_error(x, at, back, score, forward.lse, ar, weight_rounding)
         most_p = p + e_p
         delta_off = (abs_dout * forward.out).sum(-1, keepdims=True)
-        e_ds, lost = _score_gradient_error(x, back, ar, u, rounding, p, e_p, delta_off)
+        e_ds, lost = _score_gradient_error(x, at, back, ar, u, rounding, p, e_p, delta_off, score)
         most_ds = np.abs(back.ds) + back.ds_radius + e_ds + lost
 
         def gradient(sums: tuple[Array, Array, Array, Array], terms: int) -> Array:
@@ -171,11 +174,16 @@ def _roundings(dtype: str, ar: Arithmetic) -> tuple[_Rounding, _Rounding]:
 
 
 def _weight_error(
-    x: Inputs, at: Attention, back: Backward, e_lse: Array, ar: Arithmetic, rounding: _Rounding
+    x: Inputs,
+    at: Attention,
+    back: Backward,
+    delta: Array,
+    e_lse: Array,
+    ar: Arithmetic,
+    rounding: _Rounding,
 ) -> Array:
-    """e_P [B, Hq, Lq, Lk], 0 where the key is hidden (section 14)."""
+    """e_P [B, Hq, Lq, Lk], 0 where the key is hidden (section 14); delta: errors of scores."""
     n = x.k.shape[2]
-    delta = score_error(x, at, ar)
     delta_max = delta.max(-1, keepdims=True, initial=0.0)
     e_lse = e_lse[..., None]
     lse = np.where(at.seen, at.lse, 0.0)[..., None]
@@ -198,6 +206,7 @@ def _weight_error(
 
 def _score_gradient_error(
     x: Inputs,
+    at: Attention,
     back: Backward,
     ar: Arithmetic,
     u: float,
@@ -205,10 +214,11 @@ def _score_gradient_error(
     p: Array,
     e_p: Array,
     delta_off: Array,
+    score: Array,
 ) -> tuple[Array, Array]:
     """e_dS, and what dS loses besides below its normal range, scaled or not; [B, Hq, Lq, Lk].
 
-    `delta_off` is sum |dout| E_o [B, Hq, Lq, 1] (section 15).
+    `delta_off` is sum |dout| E_o [B, Hq, Lq, 1], `score` the errors of scores (section 15).
     """
     n, dv = x.k.shape[2], x.v.shape[3]
     most_p = p + e_p
@@ -221,6 +231,15 @@ def _score_gradient_error(
     e_dp = gamma(dv + 3, u) * back.f + small
     e_g = (e_dp + e_delta) * (1 + 2 * u) + u * g + ar.eta
     e_ds = np.where(x.visible, e_p * g + most_p * (e_g + 3 * u * (g + e_g)) + 3 * ar.eta, 0.0)
+    if x.softcap:
+        e_tanh = score / x.softcap + 4 * u
+        tanh = np.abs(np.tanh(at.dot / x.softcap))
+        # Both slopes lie between 0 and 1, but for the error of tanh.
+        e_slope = np.minimum(2 * tanh * e_tanh + e_tanh**2 + 4 * u, 1 + 100 * u)
+        e_slope = e_slope + back.slope_radius
+        slope = back.slope + e_slope
+        e_ds = slope * e_ds + (e_slope + 3 * u * slope) * (p * g + e_ds) + 2 * ar.eta
+        e_ds = np.where(x.visible, e_ds, 0.0)
     size = np.abs(back.ds)
     # The scale may be multiplied into dS before it is rounded.
     least = (size - back.ds_radius - e_ds) * min(1.0, abs(x.exact_scale))

@@ -32,7 +32,7 @@ def gradients(
     fine the radius has to be; without them it is what float64 gives. Where all bounds are
     infinite nothing is computed again, nor where a kernel's gradients `got` are within their
     bounds wherever in the radius the exact value lies.
-    Errors: ValueError for the wrong shape of dout, NotImplementedError for softcap.
+    Errors: ValueError for the wrong shape of dout.
     """
     if back is None:
         back = float64.backward(x, dout, attention(x))

@@ -2,7 +2,8 @@ r"""The definition of the backward, index by index, in multiple precision.
 
 For query row (b, h, i), with c = h // (Hq / Hkv), J the keys that it sees and p its weights,
 
-    dp_j = sum_e dout_e v_je,      delta = sum_{j in J} p_j dp_j,      ds_j = p_j (dp_j - delta),
+    dp_j = sum_e dout_e v_je,      delta = sum_{j in J} p_j dp_j,
+    ds_j = p_j (dp_j - delta) (1 - tanh^2(t_j / cap)),    t_j the scaled score (no cap: factor 1)
     dq_x = scale sum_{j in J} ds_j k[b, c, j, x],
 
 and for key (b, c, j), over the heads h of its group and the rows I_h that see it,
@@ -15,16 +16,18 @@ faster tier, and from `Inputs` reads the raw tensors and, by `oracle.definition`
 
 **Radius.** Assumptions and notation are those of `oracle.definition`: w = 2^-prec, A >=
 |scale| sum_d |q_d k_jd| + |ALiBi_j| + |bias_j|, A >= |sink|, and a weight is exp(s_j - m) e^t
-with |t| <= (d + 30) max(1, A) w. With n keys, p is off by a factor exp(2 |t| + (n + 2) w);
+with |t| <= (d + 50) max(1, A) w. With n keys, p is off by a factor exp(2 |t| + (n + 2) w);
 with f_j = sum_e |dout_e v_je|, dp_j by (Dv + 1) w f_j, and delta by that, p's error and n w,
 all times F = sum_j p_j f_j. So ds_j is off by (exp(x) - 1) p_j (f_j + F), and the sums by
 
     dq  (exp(x) - 1) |scale| sum_j p_j (f_j + F_i) |k_j|      (dk with |q_i| over the rows),
     dv  (exp(x) - 1) sum_i p_ij |dout_i|,
-    x = (4 (d + 30) max(1, A) + 4 n + Dv + R + 30) w,
+    x = (6 (d + 50) max(1, A, A / cap) + 4 n + Dv + R + 90) w,
 
-R being the number of rows of a group. The working precision is chosen so that 2 x <= 2^-bits
-with bits = ceil(digits log2 10); the result is rounded to a pair of float64 numbers, so
+R being the number of rows of a group. A cap puts 20 more roundings into a score, and into its
+factor, which is at most 1, twice the error of tanh(t / cap): 2 (d + 5) A / cap + 40. The
+working precision is chosen so that 2 x <= 2^-bits with bits = ceil(digits log2 10); the result
+is rounded to a pair of float64 numbers, so
 
     radius = 2^-bits (those sums without their factor) + 2^-106 |result| + 2^-1074.
 """
@@ -116,7 +119,9 @@ class _Call:
             size += mp.mpf(float(np.abs(x.alibi_slopes).max())) * (x.q.shape[2] + n)
         if x.sinks is not None:
             size += float(np.abs(x.sinks).max())
-        roundings = 4 * (d + 30) * (int(size) + 2) + 4 * n + dv + self.group * x.q.shape[2] + 30
+        if x.softcap:
+            size = max(size, size / mp.mpf(x.softcap))
+        roundings = 6 * (d + 50) * (int(size) + 2) + 4 * n + dv + self.group * x.q.shape[2] + 90
         mp.prec = self.bits + 1 + roundings.bit_length()
         self.scale = 1 / mp.sqrt(mp.mpf(d)) if x.scale is None else mp.mpf(float(x.scale))
 
@@ -134,14 +139,18 @@ class _Call:
         dout = [mp.mpf(float(a)) for a in self.dout[b, h, i]]
         slope = mp.mpf(0 if x.alibi_slopes is None else float(x.alibi_slopes[h]))
         shift = x.k.shape[2] - x.q.shape[2]
-        s, dp, f = {}, {}, {}
+        s, dp, f, factor = {}, {}, {}, {}
         for j in range(x.k.shape[2]):
             if not definition.sees(x, at, j):
                 continue
             dot = mp.mpf(0)
             for q_d, k_d in zip(q, x.k[b, c, j], strict=True):
                 dot += q_d * mp.mpf(float(k_d))
-            s[j] = self.scale * dot - slope * abs(i + shift - j) + mp.mpf(definition.bias(x, at, j))
+            t, factor[j] = self.scale * dot, mp.mpf(1)
+            if x.softcap:
+                tanh = mp.tanh(t / mp.mpf(x.softcap))
+                t, factor[j] = mp.mpf(x.softcap) * tanh, 1 - tanh * tanh
+            s[j] = t - slope * abs(i + shift - j) + mp.mpf(definition.bias(x, at, j))
             dp[j], f[j] = mp.mpf(0), mp.mpf(0)
             for dout_e, v_e in zip(dout, x.v[b, c, j], strict=True):
                 term = dout_e * mp.mpf(float(v_e))
@@ -162,7 +171,7 @@ class _Call:
         for j in p:
             delta += p[j] * dp[j]
             size += p[j] * f[j]
-        ds = {j: p[j] * (dp[j] - delta) for j in p}
+        ds = {j: p[j] * (dp[j] - delta) * factor[j] for j in p}
         return _Row(p, ds, {j: p[j] * (f[j] + size) for j in p})
 
     def dq(self, at: Place, into: Enclosure) -> None:

@@ -3,7 +3,7 @@ r"""The fast tier of the backward: gradients in float64, with an a-priori radius
 With p and o of a row (`oracle.float64`), sigma the scale and C a group of query heads,
 
     dp_ij = sum_t dout_it v_jt,   delta_i = sum_t dout_it o_it,   g_ij = dp_ij - delta_i,
-    ds_ij = p_ij g_ij,   dq_i = sigma sum_j ds_ij k_j,   dk_j = sigma sum_{C, i} ds_ij q_i,
+    ds_ij = p_ij g_ij c_ij,   dq_i = sigma sum_j ds_ij k_j,   dk_j = sigma sum_{C, i} ds_ij q_i,
     dv_j = sum_{C, i} p_ij dout_i.
 
 Derivation of the radius. Let u = 2^-53 and f_ij = sum_t |dout_it v_jt|. The forward's
@@ -19,7 +19,13 @@ one sum or product to the next, each of n terms costing gamma_n (Higham 2002, se
     e_ds = p~ (rho (|g| + e_g) + e_g) + u |ds| + tiny (|g| + e_g + 1)
     e_dq = |sigma| sum_j (e_ds + gamma_{n+4} (|ds| + e_ds)) |k_j|,   dk and dv alike,
 
-four roundings for sigma = 1/sqrt(D), its product and what is dropped. The radius is taken
+four roundings for sigma = 1/sqrt(D), its product and what is dropped. c_ij = 1 - y^2, where
+y = tanh(t / cap) for the scaled score t, and 1 without a softcap, is (1 - y)(1 + y): tanh's own
+error of 4 u and that of t, through a slope of at most 1, give
+
+    e_y = 4 u + (gamma_{d+4} |sigma| sum |q||k| + u |t|) / cap,    e_c = 2 e_y + e_y^2 + 3 u,
+
+and ds is off by (c + e_c) e_ds + e_c |p g| + u |ds|. The radius is taken
 1.01 times, which covers its own evaluation, and products that underflow cost tiny each.
 """
 
@@ -32,7 +38,7 @@ import numpy as np
 from flashcheck.formats import Array, Bools
 from flashcheck.inputs import Inputs
 from flashcheck.oracle.backward.gradients import Enclosure, check
-from flashcheck.oracle.float64 import U64, Attention, gamma
+from flashcheck.oracle.float64 import EXP_ERROR, U64, Attention, gamma
 
 TINY = 2.0**-1021
 
@@ -42,8 +48,9 @@ class Backward:
     """Everything the bound needs to know about a backward, in float64.
 
     f [B, Hq, Lq, Lk]: sum_t |dout v| of every key, hidden ones too; g, g_radius, ds, ds_radius
-    of the same shape, 0 where the key is hidden; rho [B, Hq, Lq]: relative error of the
-    softmax weights; dq [B, Hq, Lq, D], dk [B, Hkv, Lk, D], dv [B, Hkv, Lk, Dv].
+    of the same shape, 0 where the key is hidden; slope, slope_radius: that of the softcap, 1
+    and 0 without one; rho [B, Hq, Lq]: relative error of the softmax weights; dq [B, Hq, Lq,
+    D], dk [B, Hkv, Lk, D], dv [B, Hkv, Lk, Dv].
     """
 
     f: Array
@@ -51,6 +58,8 @@ class Backward:
     g_radius: Array
     ds: Array
     ds_radius: Array
+    slope: Array
+    slope_radius: Array
     rho: Array
     dq: Enclosure
     dk: Enclosure
@@ -81,6 +90,10 @@ def backward(x: Inputs, dout: Array, at: Attention) -> Backward:
         ds = at.p * g
         e_p = at.p * rho[..., None] + TINY
         e_ds = e_p * most + at.p * e_g + U64 * np.abs(ds) + TINY
+        slope, e_slope = _slope(x, at)
+        if x.softcap:
+            e_ds = (slope + e_slope) * e_ds + (e_slope + U64) * np.abs(ds) + TINY
+            ds = ds * slope
         # A hidden weight is 0 exactly.
         e_ds, e_p = np.where(x.visible, e_ds, 0.0), np.where(x.visible, e_p, 0.0)
 
@@ -101,10 +114,20 @@ def backward(x: Inputs, dout: Array, at: Attention) -> Backward:
         e_dv = columns(e_p + many * (at.p + e_p), abs_dout) + rows * TINY
     touched = x.visible.reshape(b, hkv, repeat * lq, n, 1).any(2)
     return Backward(
-        f=f, g=g, g_radius=e_g, ds=ds, ds_radius=e_ds, rho=rho,
+        f=f, g=g, g_radius=e_g, ds=ds, ds_radius=e_ds, slope=slope, slope_radius=e_slope, rho=rho,
         dq=_enclose(dq, e_dq, at.seen[..., None]),
         dk=_enclose(dk, e_dk, np.asarray(touched)), dv=_enclose(d_v, e_dv, np.asarray(touched)),
     )  # fmt: skip
+
+
+def _slope(x: Inputs, at: Attention) -> tuple[Array, Array]:
+    """1 - tanh^2 of the softcap and its radius, [B, Hq, Lq, Lk]; 1 and 0 without one."""
+    if not x.softcap:
+        return np.ones(()), np.zeros(())
+    y = np.tanh(at.dot / x.softcap)
+    off = gamma(x.q.shape[3] + 4, U64) * at.a + U64 * np.abs(at.dot)
+    e_y = EXP_ERROR + off / x.softcap
+    return (1 - y) * (1 + y), 2 * e_y + e_y * e_y + 3 * U64
 
 
 def _enclose(value: Array, radius: Array, touched: Bools) -> Enclosure:

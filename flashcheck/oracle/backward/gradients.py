@@ -36,12 +36,10 @@ class Gradients:
 
 
 def check(x: Inputs, dout: Array) -> None:
-    """Refuse what the backward does not cover.
+    """Refuse a dout that belongs to another call.
 
-    Errors: ValueError where dout is not [B, Hq, Lq, Dv]; NotImplementedError for softcap.
+    Errors: ValueError where dout is not [B, Hq, Lq, Dv].
     """
     shape = (*x.q.shape[:3], x.v.shape[3])
     if dout.shape != shape:
         raise ValueError(f"dout has shape {list(dout.shape)}; the output has {list(shape)}")
-    if x.softcap:
-        raise NotImplementedError("gradients with softcap are not covered; set it to 0")
