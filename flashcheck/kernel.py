@@ -112,6 +112,7 @@ class Target:
     options    the options that the kernel names, of `OPTIONS`
     required   those of them that have no default and must always be passed
     hidden     the signature hides names (**kwargs, a compiled object): plain form only
+    unpassed   options of the contract that it names and this version of flashcheck does not pass
     returns_lse, dims, ... are found by probing: see `probe.py`
     source     sha256 of the source file, or None where there is none
     file, line where the function is defined, for annotations
@@ -126,6 +127,7 @@ class Target:
     options: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     hidden: bool = False
+    unpassed: tuple[str, ...] = ()
     source: str | None = None
     file: str | None = None
     line: int | None = None

@@ -103,6 +103,7 @@ def describe(
         options=options,
         required=required,
         hidden=hidden,
+        unpassed=_unpassed(kernel),
         source=_digest(file),
         file=file,
         line=line,
@@ -308,6 +309,17 @@ def _options(kernel: Kernel, spec: str) -> tuple[tuple[str, ...], tuple[str, ...
         return (), required, True
     names = {p.name for p in rest}
     return tuple(o for o in OPTIONS if o in names), required, False
+
+
+def _unpassed(kernel: Kernel) -> tuple[str, ...]:
+    """The contract's options that a kernel names or declares and this version does not pass."""
+    named = set(kernel.options or ())
+    if kernel.options is None:
+        try:
+            named = set(inspect.signature(kernel.fn).parameters)
+        except (TypeError, ValueError):
+            return ()
+    return tuple(option for option in UNTESTED_OPTIONS if option in named)
 
 
 def _after_tensors(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:

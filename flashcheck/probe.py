@@ -20,6 +20,9 @@ from flashcheck.strategies import HEAD_DIMS, MASK_FORMS, WORK, Space
 INTERPRETED_LENGTH = 97
 """Longest sequence for a kernel in Triton's interpreter: three blocks of 32 and one key."""
 
+INTERPRETED_HEADS = 4
+"""Most batch x heads there: with two, no wrong map of heads or batches could be seen."""
+
 MOST_LOST = 1
 """Processes that probing may lose before it takes the rest for supported."""
 
@@ -167,7 +170,7 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
         # The double-double oracle is slower, and Triton's interpreter by far.
         work=20_000 if interpreted else WORK // 4 if dtype == "float64" else WORK,
         max_length=INTERPRETED_LENGTH if interpreted else 513,
-        max_heads=2 if interpreted else 256,
+        max_heads=INTERPRETED_HEADS if interpreted else 256,
     )
     return space, ""
 
@@ -198,6 +201,8 @@ def _untested(
         missing = [o for o in OPTIONS if o not in target.options]
         if missing:
             lines.append(f"{', '.join(missing)}: the signature does not name them")
+    if target.unpassed:
+        lines.append(f"{', '.join(target.unpassed)}: named, but this version does not pass them")
     lines += [f"{dtype}: refused ({message})" for dtype, message in refused]
     for message, features in prober.messages.items():
         lines.append(f"{_join(features)}: refused ({message})")
@@ -208,8 +213,8 @@ def _untested(
         )
     if target.interpreted:
         lines.append(
-            f"sequences longer than {INTERPRETED_LENGTH} and more than 2 heads: Triton's "
-            "interpreter is slow; gate it on a GPU with --device cuda"
+            f"sequences longer than {INTERPRETED_LENGTH} and more than {INTERPRETED_HEADS} heads: "
+            "Triton's interpreter is slow; gate it on a GPU with --device cuda"
         )
     if target.note is not None:
         lines.append(target.note)

@@ -198,3 +198,15 @@ def test_refusals_of_modules() -> None:
     assert "no attribute" in refusal("torch:")
     assert "not a module's name" in refusal("a b:f")
     assert "did you mean scaled_dot_product_attention?" in refusal(SDPA[:-1])
+
+
+def test_options_that_are_not_passed_are_named() -> None:
+    """A kernel that takes a window must not look as if its window had been tested."""
+
+    def windowed(query, key, value, *, window_size=(-1, -1), sinks=None):  # type: ignore[no-untyped-def]
+        return query
+
+    _, target = describe(windowed)
+    assert target.unpassed == ("window_size", "sinks")
+    _, target = describe(Kernel(windowed, options=("scale", "num_splits")))
+    assert target.unpassed == ("num_splits",)
