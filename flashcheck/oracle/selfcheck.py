@@ -3,7 +3,7 @@
 The float64 tier assumes that np.exp, np.log and np.tanh are within 2 units in the last place
 (so 4 unit roundoffs), by whichever code path numpy chose for this processor. No numpy promises
 that: it is measured here, on a few hundred fixed points, against the double-double exp, log
-and tanh, whose error is proven (`double_double`) and checked against mpmath at some points.
+and tanh, whose error is proven (`pairs`) and checked against mpmath at some points.
 The proofs of both tiers assume in turn that float64 arithmetic rounds to nearest and keeps
 subnormal numbers, which another library in the process can switch off.
 """
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashcheck.formats import Array
-from flashcheck.oracle.double_double import (
+from flashcheck.oracle.pairs import (
     EXP_ERROR,
     Pair,
     U,

@@ -14,8 +14,8 @@ from flashcheck.fills import NOISES, PATTERNS, Fill
 from flashcheck.formats import DTYPES, Array
 from flashcheck.inputs import Inputs
 from flashcheck.masks import Mask
-from flashcheck.oracle import definition, double_double, selfcheck
-from flashcheck.oracle.double_double import ETA, U
+from flashcheck.oracle import definition, double_double, pairs, selfcheck
+from flashcheck.oracle.pairs import ETA, U
 from flashcheck.oracle.value import Value
 from flashcheck.problem import Problem
 
@@ -64,7 +64,7 @@ def test_sums_and_products_are_error_free() -> None:
     rng = np.random.Generator(np.random.PCG64(1))
     a = rng.normal(size=500) * np.exp2(rng.integers(-300, 300, 500))
     b = rng.normal(size=500) * np.exp2(rng.integers(-300, 300, 500))
-    total, product = double_double.two_sum(a, b), double_double.two_prod(a, b)
+    total, product = pairs.two_sum(a, b), pairs.two_prod(a, b)
     for i in range(a.size):
         x, y = Fraction(float(a[i])), Fraction(float(b[i]))
         assert Fraction(float(total[0][i])) + Fraction(float(total[1][i])) == x + y
@@ -75,7 +75,7 @@ def test_products_that_underflow_are_within_five_eta() -> None:
     rng = np.random.Generator(np.random.PCG64(2))
     a = rng.normal(size=3000) * np.exp2(rng.integers(-560, -420, 3000))
     b = rng.normal(size=3000) * np.exp2(rng.integers(-560, -420, 3000))
-    p, e = double_double.two_prod(a, b)
+    p, e = pairs.two_prod(a, b)
     for i in range(a.size):
         error = (
             Fraction(float(p[i]))
@@ -88,18 +88,18 @@ def test_products_that_underflow_are_within_five_eta() -> None:
 def _pairs(seed: int) -> tuple[Array, Array]:
     rng = np.random.Generator(np.random.PCG64(seed))
     high = rng.normal(size=400) * np.exp2(rng.integers(-6, 6, 400))
-    return double_double.two_sum(high, np.spacing(high) * rng.uniform(-0.5, 0.5, 400))
+    return pairs.two_sum(high, np.spacing(high) * rng.uniform(-0.5, 0.5, 400))
 
 
 def test_double_double_arithmetic_keeps_its_bounds() -> None:
     x, y = _pairs(3), _pairs(4)
     # Half of the sums cancel.
     y_sum = (np.where(np.arange(400) % 2, y[0], -x[0] * (1 + 2.0**-50)), y[1])
-    y_sum = double_double.two_sum(*y_sum)
+    y_sum = pairs.two_sum(*y_sum)
     positive = (np.abs(y[0]) + 0.5, y[1])
-    positive = double_double.two_sum(*positive)
-    total, shifted = double_double.dd_add(x, y_sum), double_double.dd_add_d(x, y_sum[0])
-    product, quotient = double_double.dd_mul(x, y), double_double.dd_div(x, positive)
+    positive = pairs.two_sum(*positive)
+    total, shifted = pairs.dd_add(x, y_sum), pairs.dd_add_d(x, y_sum[0])
+    product, quotient = pairs.dd_mul(x, y), pairs.dd_div(x, positive)
     for i in range(400):
         a, b = _exact(x[0][i], x[1][i]), _exact(y[0][i], y[1][i])
         c, p = _exact(y_sum[0][i], y_sum[1][i]), _exact(positive[0][i], positive[1][i])
@@ -116,18 +116,18 @@ def test_double_double_arithmetic_keeps_its_bounds() -> None:
 
 def test_constants() -> None:
     step = MP.log(2) / 32
-    parts = [double_double._C1, double_double._C2, double_double._C3]
+    parts = [pairs._C1, pairs._C2, pairs._C3]
     assert abs(sum(MP.mpf(c) for c in parts) - step) < MP.mpf(2) ** -132
     n = np.arange(-34441.0, 200.0, 7.0)
     for c in parts[:2]:
         assert all(Fraction(float(m * c)) == Fraction(float(m)) * Fraction(c) for m in n)
     for j in range(32):
         exact = MP.mpf(2) ** (MP.mpf(j) / 32)
-        value = _exact(double_double._TABLE_HIGH[j], double_double._TABLE_LOW[j])
+        value = _exact(pairs._TABLE_HIGH[j], pairs._TABLE_LOW[j])
         assert abs(value - exact) <= U * exact
     for d in (1, 2, 3, 4, 64, 80, 127, 4096, 10**6 + 3):
         exact = 1 / MP.sqrt(d)
-        assert abs(_exact(*double_double.inverse_sqrt(d)) - exact) <= U * exact
+        assert abs(_exact(*pairs.inverse_sqrt(d)) - exact) <= U * exact
 
 
 def _exp_points() -> Array:
@@ -145,10 +145,10 @@ def _exp_points() -> Array:
 def test_exp_keeps_its_bound_everywhere() -> None:
     x = _exp_points()
     low = np.spacing(x) * np.resize([0.0, 0.5, -0.5, 0.3], x.size)
-    x, low = double_double.two_sum(x, np.where(np.abs(x) < 1e-290, 0.0, low))
+    x, low = pairs.two_sum(x, np.where(np.abs(x) < 1e-290, 0.0, low))
     x, low = np.clip(x, -746.0, 1.0), np.where(np.abs(x) >= 746.0, 0.0, low)
-    (f, f_low), k = double_double.exp_parts((x, low))
-    high, rest = double_double.dd_exp((x, low))
+    (f, f_low), k = pairs.exp_parts((x, low))
+    high, rest = pairs.dd_exp((x, low))
     worst = 0.0
     for i in range(x.size):
         exact = MP.exp(_exact(x[i], low[i]))
@@ -160,8 +160,8 @@ def test_exp_keeps_its_bound_everywhere() -> None:
 
 def test_log_keeps_its_bound() -> None:
     x = np.concatenate([np.exp2(np.linspace(0, 30, 500)), 1 + np.exp2(-np.linspace(1, 52, 60))])
-    x, low = double_double.two_sum(x, np.spacing(x) * 0.37)
-    high, rest, certain = double_double.dd_log((x, low))
+    x, low = pairs.two_sum(x, np.spacing(x) * 0.37)
+    high, rest, certain = pairs.dd_log((x, low))
     assert certain.all()
     for i in range(x.size):
         exact = MP.log(_exact(x[i], low[i]))
@@ -172,13 +172,13 @@ def test_log_does_not_trust_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     log = np.log
     monkeypatch.setattr(np, "log", lambda x: log(x) * (1 + 2.0**-45))
     x = np.array([2.0, 1e5, 1e9])
-    high, low, certain = double_double.dd_log((x, np.zeros(3)))
+    high, low, certain = pairs.dd_log((x, np.zeros(3)))
     assert certain.all()
     for i in range(3):
         exact = MP.log(_exact(x[i]))
         assert abs(_exact(high[i], low[i]) - exact) <= U * (14 + abs(exact))
     monkeypatch.setattr(np, "log", lambda x: log(x) + 1e-9)
-    assert not double_double.dd_log((x, np.zeros(3)))[2].any()
+    assert not pairs.dd_log((x, np.zeros(3)))[2].any()
 
 
 # -- double-double against the definition --------------------------------------------------
