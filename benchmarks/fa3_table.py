@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable
 
 import torch
+from page import head
 
 from flashcheck.loading import load
 
@@ -76,9 +77,7 @@ def main() -> int:
             references = exact(a.double(), b.double(), c.double()), exact(q, k, v)
             for which, reference in enumerate(references):
                 square[name][which] += float(((out - reference) ** 2).mean()) / BATCH
-    print(f"# {__doc__.splitlines()[0]}\n")
-    print("    python benchmarks/fa3_table.py > reports/bound/fa3_table.md\n")
-    print(" ".join(__doc__.split("\n\n")[2].split()) + "\n")
+    head(__doc__)
     print("Root mean square error against float64 of the inputs")
     print("\n| kernel | as the kernel gets them | before rounding | in the paper |")
     print("|---|---:|---:|---:|")

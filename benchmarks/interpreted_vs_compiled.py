@@ -16,18 +16,15 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 
-import hypothesis
 import numpy as np
 import torch
-from hypothesis import HealthCheck, Phase
 
 from flashcheck import environment
 from flashcheck.case import Case
 from flashcheck.formats import FORMATS, Array
 from flashcheck.law import laws
 from flashcheck.probe import probe
-from flashcheck.problem import Problem
-from flashcheck.strategies import Space, problems
+from flashcheck.strategies import drawn
 from flashcheck.worker import Worker
 
 HEADER = (
@@ -63,23 +60,6 @@ class Row:
         )
 
 
-def draw(space: Space, count: int, seed: int) -> list[Problem]:
-    """Distinct problems of the gate's own strategies."""
-    drawn: dict[Problem, None] = {}
-
-    @hypothesis.seed(seed)
-    @hypothesis.settings(
-        max_examples=4 * count, database=None, deadline=None, phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
-    @hypothesis.given(problems(space))
-    def collect(problem: Problem) -> None:
-        drawn[problem] = None
-
-    collect()
-    return list(drawn)[-count:]
-
-
 def measure(target: str, dtype: str, config: str, count: int) -> Row:
     row = Row(dtype, config)
     agreement = laws()[0]
@@ -87,7 +67,8 @@ def measure(target: str, dtype: str, config: str, count: int) -> Row:
         kernel = cpu.start()
         gpu.start()
         space = probe(cpu, kernel, (dtype,)).spaces[dtype]
-        for problem in draw(space, count, seed=0):
+        # The later ones are less simple.
+        for problem in list(dict.fromkeys(drawn(space, 4 * count, seed=0)))[-count:]:
             pair = [
                 Case(runner, kernel, problem, config, runner.device, space) for runner in (cpu, gpu)
             ]
@@ -98,7 +79,7 @@ def measure(target: str, dtype: str, config: str, count: int) -> Row:
             outs = [case.out() for case in pair]
             row.problems += 1
             row.elements += outs[0].size
-            row.same += int(equal(*outs).sum())
+            row.same += int((outs[0] == outs[1]).sum())
             off = np.abs(outs[0] - outs[1])
             size = np.maximum(*map(np.abs, outs))
             row.near += int((off <= FORMATS[dtype].ulp(size)).sum())
@@ -106,16 +87,12 @@ def measure(target: str, dtype: str, config: str, count: int) -> Row:
             lses = [case.lse() for case in pair]
             if lses[0] is None or lses[1] is None:
                 continue
-            same = equal(lses[0], lses[1])
+            same = np.asarray(lses[0] == lses[1])
             row.rows += same.size
             row.same_lse += int(same.sum())
             off = np.abs(np.subtract(*lses, where=~same, out=np.zeros(same.shape)))
             row.lse = max(row.lse, share(off, allowed[0].lse + allowed[1].lse))
     return row
-
-
-def equal(a: Array, b: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    return np.asarray(a == b)
 
 
 def share(off: Array, allowed: Array) -> float:

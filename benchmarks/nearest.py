@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import hypothesis
 from hypothesis import HealthCheck, Phase
+from page import head
 
 from flashcheck.fills import Fill
 from flashcheck.law import Law, Subject, laws
@@ -103,9 +104,7 @@ def changed(problem: Problem, rng: random.Random) -> Problem:
 
 
 def main() -> int:
-    print(f"# {__doc__.splitlines()[0]}\n")
-    print("    python benchmarks/nearest.py > reports/bound/nearest.md\n")
-    print(" ".join(__doc__.split("\n\n")[2].split()) + "\n")
+    head(__doc__)
     print("| kernel | dtype | of | error / bound | problem |\n|---|---|---|---:|---|")
     worst = 0.0
     for name in KERNELS:

@@ -5,7 +5,8 @@
 On a correct kernel's output (FlashAttention's arithmetic, `fp32_stats`) a relative error is
 injected: in one element, in one row, everywhere; and the result rounded to its dtype again. The
 figure is the smallest power of sqrt(2) from which on every one is seen, the median over the
-problems. An error below the rounding of the output cannot be seen by anyone.
+problems. An error below the rounding of the output cannot be seen by anyone. 0 is a false alarm:
+the criterion rejects the correct output itself.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from page import head
 from policies import POLICIES, Seen
 
 from flashcheck.bounds import bound
@@ -110,10 +112,7 @@ def measure(dtype: str) -> tuple[dict[tuple[str, str], list[float]], dict[str, i
 
 
 def main() -> None:
-    print(f"# {__doc__.splitlines()[0]}\n")
-    print("    python benchmarks/sensitivity.py > reports/bound/sensitivity.md\n")
-    print(" ".join(__doc__.split("\n\n")[2].split()))
-    print("0 is a false alarm: the criterion rejects the correct output itself.")
+    head(__doc__)
     for dtype in DTYPES:
         seen_at, alarms, count = measure(dtype)
         print(f"\n## {dtype}: unit roundoff {FORMATS[dtype].unit_roundoff:.1e}, {count} problems\n")

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 
 import numpy as np
+from page import head
 
 from flashcheck import oracle
 from flashcheck.bounds import bound
@@ -97,8 +98,7 @@ def figures(ratios: list[float]) -> str:
 
 
 def main() -> int:
-    title, command, *rest = (__doc__ or "").split("\n\n")
-    print(f"# {title}\n\n{command}\n\n{' '.join(' '.join(rest).split())}\n")
+    head(__doc__)
     measured = {(k, d): measure(k, d) for k in CONFIGS for d in DTYPES}
     print("| kernel | dtype | output | default: median | declared: median | median gain |")
     print("|---|---|---|---:|---:|---:|")

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+import hypothesis
+from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 
 from flashcheck.fills import Fill, Noise, Pattern
@@ -254,6 +256,23 @@ def problems(space: Space = Space()) -> st.SearchStrategy[Problem]:
     return st.tuples(*places).map(
         lambda draws: _assemble(space, tuple(d - i * _APART for i, d in enumerate(draws)))
     )
+
+
+def drawn(space: Space, count: int, seed: int) -> tuple[Problem, ...]:
+    """About `count` problems of `space`, the same for the same seed and version of Hypothesis."""
+    found: list[Problem] = []
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=count, phases=(Phase.generate,), database=None, deadline=None,
+        derandomize=False, suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @hypothesis.given(problems(space))
+    def collect(problem: Problem) -> None:
+        found.append(problem)
+
+    collect()
+    return tuple(found)
 
 
 _APART = 1 << 24

@@ -59,40 +59,22 @@ def _attention(query, key, value, is_causal=False, scale=None, mistake=None):
     return (acc / l_i).to(query.dtype)
 
 
-def right(query, key, value, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale)
+def _with(mistake=None):
+    def attention(query, key, value, is_causal=False, scale=None):
+        return _attention(query, key, value, is_causal, scale, mistake)
+
+    return attention
 
 
-def half_statistics(query, key, value, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale, "half_statistics")
-
-
-def no_max(query, key, value, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale, "no_max")
-
-
-def acc_not_rescaled(query, key, value, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale, "acc_not_rescaled")
-
-
-def m_starts_at_zero(query, key, value, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale, "m_starts_at_zero")
-
-
-def tail_dropped(query, key, value, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale, "tail_dropped")
-
-
-def tail_padded(query, key, value, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale, "tail_padded")
-
-
-def causal_sees_next(query, key, value, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale, "causal_sees_next")
-
-
-def causal_misses_itself(query, key, value, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale, "causal_misses_itself")
+right = _with()
+half_statistics = _with("half_statistics")
+no_max = _with("no_max")
+acc_not_rescaled = _with("acc_not_rescaled")
+m_starts_at_zero = _with("m_starts_at_zero")
+tail_dropped = _with("tail_dropped")
+tail_padded = _with("tail_padded")
+causal_sees_next = _with("causal_sees_next")
+causal_misses_itself = _with("causal_misses_itself")
 
 
 def merge_without_rescaling(query, key, value):

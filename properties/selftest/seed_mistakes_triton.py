@@ -88,41 +88,20 @@ def _attention(query, key, value, is_causal=False, scale=None, mistake=""):
     return out
 
 
-def right(query, key, value, *, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale)
+def _with(mistake=""):
+    def attention(query, key, value, *, is_causal=False, scale=None):
+        return _attention(query, key, value, is_causal, scale, mistake)
+
+    return attention
 
 
-def acc_not_rescaled(query, key, value, *, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale, "acc_not_rescaled")
-
-
-def m_starts_at_zero(query, key, value, *, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale, "m_starts_at_zero")
-
-
-def no_max(query, key, value, *, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale, "no_max")
-
-
-def half_statistics(query, key, value, *, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale, "half_statistics")
-
-
-def tail_padded(query, key, value, *, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale, "tail_padded")
-
-
-def tail_dropped(query, key, value, *, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale, "tail_dropped")
-
-
-def causal_sees_next(query, key, value, *, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale, "causal_sees_next")
-
-
-def causal_forgotten(query, key, value, *, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale, "causal_forgotten")
-
-
-def diagonal_block_skipped(query, key, value, *, is_causal=False, scale=None):
-    return _attention(query, key, value, is_causal, scale, "diagonal_block_skipped")
+right = _with()
+acc_not_rescaled = _with("acc_not_rescaled")
+m_starts_at_zero = _with("m_starts_at_zero")
+no_max = _with("no_max")
+half_statistics = _with("half_statistics")
+tail_padded = _with("tail_padded")
+tail_dropped = _with("tail_dropped")
+causal_sees_next = _with("causal_sees_next")
+causal_forgotten = _with("causal_forgotten")
+diagonal_block_skipped = _with("diagonal_block_skipped")

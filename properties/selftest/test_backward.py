@@ -17,16 +17,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
-import hypothesis
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
 from numpy.typing import NDArray
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from flashcheck import strategies
 from flashcheck.bounds import Bound, bound
 from flashcheck.bounds.backward import GradientBound, gradient_bound
 from flashcheck.fills import Fill
@@ -40,7 +39,7 @@ from flashcheck.oracle.backward.float64 import Backward
 from flashcheck.oracle.backward.float64 import backward as float64_backward
 from flashcheck.oracle.float64 import Attention, attention
 from flashcheck.problem import Problem
-from flashcheck.strategies import Space, problems
+from flashcheck.strategies import Space
 
 DTYPES = ("float32", "float16", "bfloat16")
 HALF: dict[str, Any] = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -106,18 +105,7 @@ def case(p: Problem, family: str, contract: Contract = Contract(), **options: An
 
 @cache
 def drawn(dtype: str, count: int, space: Space = SMALL) -> tuple[Case, ...]:
-    found: list[Problem] = []
-
-    @hypothesis.seed(11)
-    @settings(
-        max_examples=count, phases=(Phase.generate,), database=None, deadline=None,
-        derandomize=False, suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
-    @given(problems(replace(space, dtype=dtype)))
-    def collect(p: Problem) -> None:
-        found.append(p)
-
-    collect()
+    found = strategies.drawn(replace(space, dtype=dtype), count, seed=11)
     return tuple(case(p, list(DOUTS)[i % len(DOUTS)]) for i, p in enumerate(found))
 
 

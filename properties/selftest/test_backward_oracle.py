@@ -18,6 +18,7 @@ from flashcheck.masks import Mask
 from flashcheck.oracle import backward, definition
 from flashcheck.oracle.backward import Enclosure, Gradients
 from flashcheck.oracle.backward import definition as backward_definition
+from flashcheck.oracle.rows import parts
 from flashcheck.problem import Problem
 
 NORMAL = Fill(noise="normal", spread=1.0)
@@ -233,3 +234,11 @@ def test_a_dout_of_another_shape_is_refused() -> None:
     x = BASE.inputs()
     with pytest.raises(ValueError, match=r"dout has shape \[1\]; the output has \[2, 4, 5, 2\]"):
         backward.gradients(x, np.zeros(1))
+
+
+def test_a_part_of_a_call_is_refused() -> None:
+    """Its keys get gradients from rows that are not there."""
+    q = np.ones((1, 1, 3, 2))
+    ((_, part),) = parts(Inputs("float32", q, q, q), [(0, 0, 1)])
+    with pytest.raises(ValueError, match="a part of one"):
+        backward.gradients(part, np.ones((1, 1, 1, 2)))

@@ -15,13 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 from numpy.typing import NDArray
 
+from flashcheck import strategies
 from flashcheck.bounds import Bound, bound
 from flashcheck.examples import load
 from flashcheck.fills import Fill
@@ -31,7 +30,7 @@ from flashcheck.kernel import Contract
 from flashcheck.masks import Mask
 from flashcheck.oracle import definition, double_double, float64
 from flashcheck.problem import Problem
-from flashcheck.strategies import SCORES, VALUES, Space, problems
+from flashcheck.strategies import SCORES, VALUES, Space
 
 HALF = ("float16", "bfloat16")
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -42,19 +41,7 @@ SMALL = Space(max_length=17, head_dims=(1, 2, 3, 8), work=1500)
 
 @cache
 def drawn(dtype: str, count: int, space: Space = SMALL) -> tuple[Problem, ...]:
-    found: list[Problem] = []
-
-    @hypothesis.seed(5)
-    @settings(
-        max_examples=count, phases=(Phase.generate,), database=None, deadline=None,
-        derandomize=False, suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
-    @given(problems(replace(space, dtype=dtype)))
-    def collect(p: Problem) -> None:
-        found.append(p)
-
-    collect()
-    return tuple(found)
+    return strategies.drawn(replace(space, dtype=dtype), count, seed=5)
 
 
 def bounds_of(x: Inputs, contract: Contract = Contract(), device: str = "cpu") -> Bound:

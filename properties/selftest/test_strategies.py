@@ -7,7 +7,7 @@ from functools import cache
 
 import hypothesis
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture.data import ConjectureData
 
@@ -26,19 +26,7 @@ EDGES = (15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)
 
 @cache
 def drawn(space: Space, count: int) -> tuple[Problem, ...]:
-    found: list[Problem] = []
-
-    @hypothesis.seed(20250101)
-    @settings(
-        max_examples=count, phases=(Phase.generate,), database=None, deadline=None,
-        derandomize=False, suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
-    @given(problems(space))
-    def collect(p: Problem) -> None:
-        found.append(p)
-
-    collect()
-    return tuple(found)
+    return strategies.drawn(space, count, seed=20250101)
 
 
 @cache

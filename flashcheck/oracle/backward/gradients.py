@@ -36,10 +36,12 @@ class Gradients:
 
 
 def check(x: Inputs, dout: Array) -> None:
-    """Refuse a dout that belongs to another call.
+    """Refuse a dout that belongs to another call, and a part of a call (`oracle.rows`).
 
-    Errors: ValueError where dout is not [B, Hq, Lq, Dv].
+    Errors: ValueError where dout is not [B, Hq, Lq, Dv], or rows that share the keys are missing.
     """
+    if x.places is not None:
+        raise ValueError("dk and dv are sums over all rows of a call, and this is a part of one")
     shape = (*x.q.shape[:3], x.v.shape[3])
     if dout.shape != shape:
         raise ValueError(f"dout has shape {list(dout.shape)}; the output has {list(shape)}")
