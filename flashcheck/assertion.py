@@ -17,6 +17,7 @@ from flashcheck.law import laws
 from flashcheck.oracle.definition import Row
 from flashcheck.oracle.rows import at_risk, parts
 from flashcheck.problem import Problem
+from flashcheck.ranking import worst_rows
 from flashcheck.verdict import Check, Verdict
 from flashcheck.worker import InProcess
 
@@ -53,6 +54,7 @@ def assert_within_bound(
 
     rows: how many of the B * Hq * Lq rows are judged, those most at risk among them. None is
     all, but 64 where there are more than 2^25 scores. A score takes the CPU about a microsecond.
+    On a GPU every row is evaluated there in float64, and half of those judged are the worst.
 
     Returns the check, whose `ratio` is the largest error / bound, and whose verdict is VACUOUS
     where the bound says nothing about most elements. Raises CheckFailed, an AssertionError with
@@ -82,7 +84,8 @@ def assert_within_bound(
     usable = reply.status == "ok" and not reply.problem_with_output
     if usable and (rows is not None or scores > AT_ONCE):
         count = rows or (ROWS if scores > EVERY_ROW else scores)
-        check, case = _by_rows(whole, reply, target, device, at_risk(whole, count))
+        chosen = _rows(whole, reply, contract, device, count)
+        check, case = _by_rows(whole, reply, target, device, chosen)
     else:
         outline, captured = (problem, None) if isinstance(problem, Problem) else of_tensors(whole)
         case = Case(_Given(reply), target, outline, device=device, inputs=captured)
@@ -103,6 +106,15 @@ class _Given:
 
     def result(self) -> Reply:
         return self.reply
+
+
+def _rows(x: Inputs, reply: Reply, contract: Contract, device: str, count: int) -> list[Row]:
+    """The rows to judge: on a GPU every row is evaluated, and half of them are the worst."""
+    if not device.startswith("cuda") or math.prod(x.q.shape[:3]) <= count:
+        return at_risk(x, count)
+    lse = reply.lses[0] if reply.lses else None
+    worst = worst_rows(x, reply.outs[0], lse, (count + 1) // 2, contract, device)
+    return list(dict.fromkeys([*worst, *at_risk(x, count)]))[:count]
 
 
 def _by_rows(

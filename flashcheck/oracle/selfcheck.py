@@ -11,7 +11,8 @@ subnormal numbers, which another library in the process can switch off.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import mpmath
@@ -38,7 +39,7 @@ _ETA = 2.0**-1074
 
 
 @dataclass(frozen=True, slots=True)
-class NumpyErrors:
+class LibraryErrors:
     """The worst errors found, in units in the last place of the exact result.
 
     A unit is at least 2^-1074: where exp is subnormal its error is so many of these.
@@ -55,29 +56,40 @@ class NumpyErrors:
         return not self.failures
 
 
-def numpy_exp_error(samples: int = 512) -> NumpyErrors:
+def numpy_exp_error() -> LibraryErrors:
     """Measure np.exp, np.log and np.tanh on fixed points spread over the ranges in use.
 
     Contiguous arrays, strided ones and short ones are tried: each may take another path.
     """
-    failures = arithmetic_faults() + _reference_faults()
+    found = library_errors(lambda name: getattr(np, name), "np")
+    faults = tuple(arithmetic_faults() + _reference_faults())
+    return replace(found, failures=faults + found.failures)
+
+
+def library_errors(
+    named: Callable[[str], Callable[[Array], Array]], library: str, samples: int = 512
+) -> LibraryErrors:
+    """Measure the exp, log and tanh of a library, `named` being how to get at them."""
+    exp, log, tanh = (named(name) for name in ("exp", "log", "tanh"))
+    failures = []
     with np.errstate(all="ignore"):
         x = exp_points(samples)
         (high, low), k = exp_parts((x, np.zeros_like(x)))
-        exp_ulp = max(_ulps(np.ldexp(y, -k), (high, low), k) for y in _paths(np.exp, x))
+        exp_ulp = max(_ulps(np.ldexp(y, -k), (high, low), k) for y in _paths(exp, x))
         x = log_points(samples)
         log_high, log_low, certain = dd_log((x, np.zeros_like(x)))
         zero = np.zeros(x.shape, np.int32)
-        log_ulp = max(_ulps(y, (log_high, log_low), zero) for y in _paths(np.log, x))
-        log_ulp = max(log_ulp, _log_near_one_ulp())
+        log_ulp = max(_ulps(y, (log_high, log_low), zero) for y in _paths(log, x))
+        log_ulp = max(log_ulp, _log_near_one_ulp(log))
         x = tanh_points(samples)
-        tanh_ulp = max(_ulps(y, _tanh(x), zero[:1]) for y in _paths(np.tanh, x))
+        tanh_ulp = max(_ulps(y, _tanh(x), zero[:1]) for y in _paths(tanh, x))
     for name, ulp in (("exp", exp_ulp), ("log", log_ulp), ("tanh", tanh_ulp)):
         if not ulp <= ALLOWED_ULP:
-            failures.append(f"np.{name} is off by {ulp:.3g} ulp; {ALLOWED_ULP:g} are allowed")
+            allowed = f"{ALLOWED_ULP:g} are allowed"
+            failures.append(f"{library}.{name} is off by {ulp:.3g} ulp; {allowed}")
     if not certain.all():
-        failures.append("np.log is too far off for the double-double logarithm")
-    return NumpyErrors(exp_ulp, log_ulp, tanh_ulp, tuple(failures))
+        failures.append(f"{library}.log is too far off for the double-double logarithm")
+    return LibraryErrors(exp_ulp, log_ulp, tanh_ulp, tuple(failures))
 
 
 def arithmetic_faults() -> list[str]:
@@ -145,7 +157,7 @@ def _tanh(x: Array) -> Pair:
     return sign * high, sign * low
 
 
-def _paths(function: np.ufunc, x: Array) -> list[Array]:
+def _paths(function: Callable[[Array], Array], x: Array) -> list[Array]:
     """function(x) by contiguous, strided, reversed and short arrays."""
     strided = np.empty((x.size, 3))
     strided[:, 1] = x
@@ -198,13 +210,13 @@ def _reference_faults() -> list[str]:
     return faults
 
 
-def _log_near_one_ulp() -> float:
-    """The largest error of np.log next to 1, where log is tiny, against mpmath."""
+def _log_near_one_ulp(log: Callable[[Array], Array]) -> float:
+    """The largest error of log next to 1, where log is tiny, against mpmath."""
     mp = mpmath.mp.clone()
     mp.dps = 50
     x = 1.0 + np.exp2(-np.arange(10.0, 53.0, 3.0)) * 1.25
-    worst = math.inf if np.log(np.ones(16)).any() else 0.0
-    for a, y in _zip(x, np.log(x)):
+    worst = math.inf if log(np.ones(16)).any() else 0.0
+    for a, y in _zip(x, log(x)):
         exact = mp.log(mp.mpf(a))
         worst = max(worst, float(abs(mp.mpf(y) - exact)) / math.ulp(float(exact)))
     return worst

@@ -15,8 +15,9 @@ import flashcheck
 from flashcheck.bounds import bound
 from flashcheck.inputs import Inputs
 from flashcheck.kernel import Contract
-from flashcheck.oracle import definition, float64
+from flashcheck.oracle import definition, device, float64
 from flashcheck.oracle.rows import at_risk, parts
+from flashcheck.ranking import worst_rows
 
 pytestmark = pytest.mark.cpu
 
@@ -79,6 +80,54 @@ def test_a_row_is_what_it_is_in_the_whole(x: Inputs, scores: int) -> None:
     assert met == sorted(rows, key=lambda row: [r[:2] for r in rows].index(row[:2]))
 
 
+@settings(
+    max_examples=150, deadline=None, derandomize=True, database=None,
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+@given(calls(), st.integers(1, 30))
+def test_the_tier_on_a_device_is_the_float64_tier(x: Inputs, scores: int) -> None:
+    at, there = float64.attention(x), device.attention(x, "cpu", scores)
+    for of_cpu, of_device in (
+        (at.out, there.out), (at.lse, there.lse), (at.out_radius, there.out_radius),
+        (at.lse_radius, there.lse_radius),
+    ):  # fmt: skip
+        # A radius holds the unevaluated sums' roundings; an lse near 0 has nothing but them.
+        np.testing.assert_allclose(of_device, of_cpu, rtol=1e-6, atol=1e-14)
+    exact = definition.attention(x)
+    off = np.abs((there.out - exact.out) - exact.out_low)
+    assert (off <= there.out_radius + exact.out_radius).all()
+
+
+def test_a_device_is_as_accurate_as_the_tier_assumes() -> None:
+    assert device.faults("cpu") == ()
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush subnormals")
+    try:
+        found = device.faults("cpu")
+    finally:
+        torch.set_flush_denormal(False)
+    assert "torch on cpu flushes subnormal float64 numbers to zero" in found
+
+
+@pytest.mark.parametrize("of", ["out", "lse", "nan"])
+def test_the_worst_row_is_found(of: str) -> None:
+    """Among rows whose scores, and so whose legal errors, are a thousand times larger."""
+    rng = np.random.default_rng(0)
+    q = rng.standard_normal((1, 2, 300, 8)) * np.where(np.arange(300) % 2, 1000.0, 1.0)[:, None]
+    k, v = rng.standard_normal((2, 1, 2, 40, 8))
+    q, k, v = (a.astype(np.float32).astype(float) for a in (q, k, v))
+    x = Inputs("float32", q, k, v, is_causal=True)
+    at = float64.attention(x)
+    out, lse = (a.astype(np.float32).astype(float) for a in (at.out, at.lse))
+    if of == "lse":
+        lse[0, 1, 200] += 1e-4
+    else:
+        out[0, 1, 200, 3] += np.nan if of == "nan" else 1e-4
+    rows = worst_rows(x, out, lse, 3, Contract(), "cpu")
+    assert len(rows) == 3
+    assert rows[0] == (0, 1, 200)
+
+
 def test_rows_at_risk() -> None:
     """The ends, the largest query, and no row twice."""
     q = np.ones((2, 3, 500, 2))
@@ -125,3 +174,17 @@ def test_long_context_that_is_wrong(long_call: tuple[torch.Tensor, ...]) -> None
         flashcheck.assert_within_bound(wrong, inputs, rows=3)
     assert failed.value.check.worst is not None
     assert failed.value.check.worst.index[:3] == (0, h, i)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_one_row_of_many_on_cuda() -> None:
+    """2^28 scores: the one row that is off is found, though it is no row at risk."""
+    assert device.faults("cuda") == ()
+    q, k, v = torch.randn(3, 1, 16, 4096, 64, device="cuda", dtype=torch.bfloat16)
+    out = scaled_dot_product_attention(q, k, v)
+    inputs = flashcheck.inputs_of(q, k, v)
+    flashcheck.assert_within_bound(out, inputs, rows=4)
+    out[0, 11, 1234, 5] += 0.03
+    with pytest.raises(flashcheck.CheckFailed, match="b=0, h=11, query=1234"):
+        flashcheck.assert_within_bound(out, inputs, rows=4)
