@@ -12,7 +12,14 @@ is under 2^-1074 and enters an absolute term. With H = max_j of that,
 
     |o~ - o| <= (e^{2H} - 1 + gamma_{2n+3}) sum_j p_j |v_j| + n 2^-1022 max|v|.
 
-The code takes e^{4H}, which covers that sum_j p_j |v_j| is itself off by e^{2H}.
+The code takes e^{4H}, which covers that sum_j p_j |v_j| is itself off by e^{2H}, and for H the
+sum of two maxima over the keys of the row instead of the maximum of the sum,
+
+    H = max_j (gamma_{D+4} A_j + 2 u |b_j|) + u max(m, min(m - z, 746) - z) + E_EXP,
+
+z = min(0, min_j s_j): |s| + min(m - s, 746) grows with |s| below 0 and is at most m above. That
+is at most twice H as above, and without biases 1 + 3 / (D + 4) times, since |s_j| and half of
+m - s_j are below max_j A_j.
 
 A softcap c tanh(s / c) has a derivative of at most 1, so delta_j does not grow; the quotient's
 rounding is worth at most as much relative to the result, since x tanh'(x) <= tanh(x), np.tanh
@@ -26,6 +33,7 @@ sections 3.1 and 4.2; Blanchard, Higham, Higham, IMA J. Numer. Anal. 41 (2021).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +47,10 @@ EXP_ERROR = 4 * U64
 
 It assumes the same of np.tanh.
 """
+
+
+BLOCK = 1 << 14
+"""Numbers of k or v whose magnitudes are held at a time: fresh memory costs more than products."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,47 +92,53 @@ def attention(x: Inputs) -> Attention:
     k = np.repeat(x.k, repeat, axis=1) if repeat > 1 else x.k
     v = np.repeat(x.v, repeat, axis=1) if repeat > 1 else x.v
     scale = x.exact_scale
-    seen_key = x.visible
+    hides = not x.visible.all()
     with np.errstate(over="ignore", invalid="ignore"):
-        raw = np.abs(x.q) @ np.abs(k).swapaxes(2, 3)
+        raw = _raw(x.q, k)
         a = abs(scale) * raw
-        s = dot = (x.q @ k.swapaxes(2, 3)) * scale
-        delta = gamma(d + 4, U64) * a
+        dot = x.q @ k.swapaxes(2, 3)
+        dot *= scale
+        s, delta = dot, gamma(d + 4, U64) * a
         if x.softcap:
             s = x.softcap * np.tanh(s / x.softcap)
-            delta = delta + gamma(7, U64) * np.abs(s)
+            delta += gamma(7, U64) * np.abs(s)
         if x.alibi is not None:
             s = s + x.alibi
-            delta = delta + U64 * np.abs(s)
+            delta += U64 * np.abs(s)
         if x.bias is not None:
-            delta = delta + 2 * U64 * np.abs(x.bias)
+            delta += 2 * U64 * np.abs(x.bias)
             s = s + x.bias
-        s = np.where(seen_key, s, 0.0)
-        seen: Bools = np.asarray(seen_key.any(-1), bool)
+        seen: Bools = np.asarray(x.visible.any(-1), bool)
         sink = None if x.sinks is None else x.sinks[None, :, None]
         summed = seen if sink is None else np.ones_like(seen)
-        m = np.where(seen_key, s, -np.inf).max(-1, initial=-np.inf)
+        shown = s
+        if hides:
+            shown, s = np.where(x.visible, s, -np.inf), np.where(x.visible, s, 0.0)
+            delta = np.where(x.visible, delta, 0.0)
+        m = shown.max(-1, initial=-np.inf)
         if sink is not None:
             m = np.maximum(m, sink)
         m = np.where(summed, m, 0.0)
-        gap = np.where(seen_key, m[..., None] - s, np.inf)
-        w = np.exp(-gap)
-        l = w.sum(-1)
+        # Argument, exp and weight one after another in the same memory: fresh memory is slow.
+        p = shown - m[..., None]
+        np.exp(p, out=p)
+        l = p.sum(-1)
         if sink is not None:
             l = l + np.exp(sink - m)
             n += 1
-        p = w / np.where(summed, l, 1.0)[..., None]
+        total = np.where(summed, l, 1.0)
+        p /= total[..., None]
         out = p @ v
-        abs_out = p @ np.abs(v)
-        lse = np.where(summed, m + np.log(np.where(summed, l, 1.0)), -np.inf)
+        abs_out, largest = _abs_out(p, v)
+        lse = np.where(summed, m + np.log(total), -np.inf)
 
-        delta = np.where(seen_key, delta + U64 * np.abs(s), 0.0)
-        theta = delta + np.where(seen_key, U64 * np.minimum(gap, 746.0), 0.0) + EXP_ERROR
-        h = theta.max(-1, initial=0.0)
+        lowest = s.min(-1, initial=0.0)
+        h = np.maximum(m, np.minimum(m - lowest, 746.0) - lowest)
+        h = delta.max(-1, initial=0.0) + U64 * h + EXP_ERROR
         if sink is not None:
             h = np.maximum(h, U64 * np.minimum(m - sink, 746.0) + EXP_ERROR)
-        # The largest possible |v| of the row stands for keys whose weight is below 2^-1022.
-        tiny = n * 2.0**-1022 * np.abs(v).max(2, initial=0.0)[:, :, None, :]
+        # The largest |v| of the head stands for keys whose weight is below 2^-1022.
+        tiny = n * 2.0**-1022 * largest[:, :, None, None]
         out_radius = (np.expm1(4 * h) + gamma(2 * n + 3, U64))[..., None] * abs_out * 1.01 + tiny
         lse_radius = h + gamma(n + 1, U64) + 4 * U64 * (np.abs(m) + np.log(np.maximum(l, 1.0)) + 1)
     out_radius = np.where(np.isfinite(out_radius) & np.isfinite(out), out_radius, np.inf)
@@ -132,3 +150,30 @@ def attention(x: Inputs) -> Attention:
         s=s, a=a, raw=raw, dot=dot, p=p, m=m, l=l, lse=lse, seen=seen, out=out, v=v,
         abs_out=abs_out, out_radius=out_radius, lse_radius=lse_radius,
     )  # fmt: skip
+
+
+def _blocks(t: Array) -> Iterator[slice]:
+    """Blocks of the keys of k or v."""
+    b, h, n, d = t.shape
+    step = max(128, BLOCK // max(b * h * d, 1))
+    for i in range(0, n, step):
+        yield slice(i, i + step)
+
+
+def _raw(q: Array, k: Array) -> Array:
+    """sum |q||k| [B, H, Lq, Lk]."""
+    q = np.abs(q)
+    raw = np.empty((*q.shape[:3], k.shape[2]))
+    for block in _blocks(k):
+        np.matmul(q, np.abs(k[:, :, block]).swapaxes(2, 3), out=raw[..., block])
+    return raw
+
+
+def _abs_out(p: Array, v: Array) -> tuple[Array, Array]:
+    """sum p|v| [B, H, Lq, Dv], and the largest |v| of each head [B, H]."""
+    total, largest = np.zeros((*p.shape[:3], v.shape[3])), np.zeros(p.shape[:2])
+    for block in _blocks(v):
+        abs_v = np.abs(v[:, :, block])
+        total += p[..., block] @ abs_v
+        np.maximum(largest, abs_v.max((2, 3), initial=0.0), out=largest)
+    return total, largest

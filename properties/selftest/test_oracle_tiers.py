@@ -14,7 +14,7 @@ from flashcheck.fills import NOISES, PATTERNS, Fill
 from flashcheck.formats import DTYPES, Array
 from flashcheck.inputs import Inputs
 from flashcheck.masks import Mask
-from flashcheck.oracle import definition, double_double, pairs, selfcheck
+from flashcheck.oracle import definition, double_double, float64, pairs, selfcheck
 from flashcheck.oracle.pairs import ETA, U
 from flashcheck.oracle.value import Value
 from flashcheck.problem import Problem
@@ -322,6 +322,18 @@ def test_long_rows() -> None:
                     _random((1, 1, 700, 16), 1).astype(np.float32).astype(np.float64),
                     _random((1, 1, 700, 2), 2).astype(np.float32).astype(np.float64))  # fmt: skip
     assert np.max(_compare(inputs)) < 1e-28
+
+
+def test_magnitudes_in_blocks() -> None:
+    """Their sums in float64 do not depend on where a block ends; the last key counts too."""
+    q, k, v = _random((1, 2, 3, 64), 0), _random((1, 2, 300, 64), 1), _random((1, 2, 300, 5), 2)
+    v[0, 1, 299] = -1e300
+    at = float64.attention(Inputs("float64", q, k, v))
+    assert np.allclose(at.raw, np.abs(q) @ np.abs(k).swapaxes(2, 3), rtol=1e-14, atol=0.0)
+    assert np.allclose(at.abs_out, at.p @ np.abs(v), rtol=1e-14, atol=0.0)
+    far = float64.attention(Inputs("float64", q, 1e4 * k, v))
+    assert (far.p[0, 1, :, 299] == 0).all()
+    assert (far.out_radius[0, 1] >= 300 * 2.0**-1022 * 1e300).all()
 
 
 # -- rows and elements that are special ----------------------------------------------------
