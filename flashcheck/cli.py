@@ -1,11 +1,12 @@
-"""The command line: flashcheck gate, replay, show, promote, claims, list, env."""
+"""The command line: flashcheck gate, replay, show, promote, power, claims, list, env."""
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +14,13 @@ import flashcheck
 from flashcheck import config, threads
 from flashcheck.formats import DTYPES
 
+if TYPE_CHECKING:
+    from flashcheck.power.trial import Trial
+
 COULD_NOT_RUN = 2
+
+KERNELS = ("numpy_online", "fp32_stats", "triton_flash")
+"""The kernels that `power` breaks."""
 
 # Imported before NumPy; said again here so that no one takes the import for unused.
 threads.pin()
@@ -236,16 +243,8 @@ def claims(report: str | None, no_color: bool) -> None:
     from rich.console import Console
 
     from flashcheck.claims import NOT_MEASURED, Claim, Finding, measure, page
-    from flashcheck.reporting import parse_report
 
-    path = None
-    if report is not None:
-        try:
-            format_, path = parse_report(report)
-        except ValueError as error:
-            raise _Fails(f"--report: {error}") from None
-        if format_ != "md":
-            raise _Fails(f"--report: claims are written as md, not {format_}: say md=PATH")
+    path = _markdown(report)
     console = Console(no_color=no_color, highlight=False)
     # Where nobody looks, in a log, columns are not squeezed.
     console.width = console.width if console.is_terminal else max(console.width, page.WIDTH)
@@ -267,10 +266,83 @@ def claims(report: str | None, no_color: bool) -> None:
     sys.exit(int(failed))
 
 
+@main.command()
+@click.option("--fault", multiple=True, metavar="F[,F]", help="faults [default: all]")
+@click.option(
+    "--kernel",
+    multiple=True,
+    metavar="K[,K]",
+    help="kernels to break [default: numpy_online, fp32_stats, triton_flash]",
+)
+@click.option(
+    "--dtype", multiple=True, metavar="D[,D]", help="dtypes [default: all with a witness]"
+)
+@click.option("--device", metavar="cpu|cuda[:i]", help="where to run [default: cpu]")
+@click.option("--seeds", type=click.IntRange(1), default=3, help="searches of each [3]")
+@click.option("--seed", type=click.IntRange(0), default=0, help="the first of them [0]")
+@click.option("--jobs", type=click.IntRange(1), help="processes [default: one for each core]")
+@click.option("--clean/--no-clean", default=True, help="search the kernels without a fault too")
+@click.option("--report", metavar="md=PATH", help="write the kill matrix as Markdown too")
+def power(**flags: Any) -> None:
+    """Run the gate on kernels that are broken on purpose: would it have caught it?
+
+    Each fault of the catalogue, in each kernel and dtype where a witness shows that it matters,
+    is searched by several seeds until the first check that fails.
+
+    \b
+    Exit codes: 0 all killed; 1 a fault survived, or a clean kernel failed; 2 could not run.
+    """  # noqa: D301 (click reads the backspace)
+    from flashcheck import fault
+    from flashcheck.power import matrix, page
+    from flashcheck.power.witness import witnesses
+
+    path = _markdown(flags["report"])
+    names, kernels = _split(flags["fault"]), _split(flags["kernel"]) or list(KERNELS)
+    if unknown := sorted({*names} - {*fault.names()}):
+        raise _Fails(f"--fault: there is no {', '.join(unknown)}; see flashcheck list faults")
+    wanted = _dtypes(_list(flags["dtype"]))
+    dtypes: dict[tuple[str, str], list[str]] = {}
+    for name, kernel, dtype in (w.key for w in witnesses()):
+        chosen = (not names or name in names) and kernel in kernels
+        if chosen and (wanted is None or dtype in wanted):
+            dtypes.setdefault((kernel, name), []).append(dtype)
+    if not dtypes:
+        raise _Fails("no fault has a witness there: nothing to run")
+    cells = [matrix.Cell(kernel, name, tuple(ds)) for (kernel, name), ds in dtypes.items()]
+    if flags["clean"]:
+        cells += [matrix.Cell(k, "", tuple(wanted) if wanted else None) for k in kernels]
+    seeds = range(flags["seed"], flags["seed"] + flags["seeds"])
+    found: list[Trial] = []
+    failed: list[str] = []
+    for done in matrix.run(
+        cells, seeds, device=flags["device"], jobs=flags["jobs"] or os.cpu_count() or 1
+    ):
+        if isinstance(done, str):
+            failed.append(done)
+            continue
+        found += done
+        for line in (*page.survivors(done), *page.rejected(done)):
+            click.echo(line)
+    for line in failed:
+        click.echo(f"could not run {line}", err=True)
+    wrong = any(t.killed != bool(t.fault) for t in found)
+    code = COULD_NOT_RUN if failed else int(wrong)
+    click.echo(f"{page.headline(found)}  exit {code}")
+    if path is not None:
+        command = " ".join(["flashcheck", *map(shlex.quote, sys.argv[1:])])
+        try:
+            page.write(page.markdown(found, failed, command), path)
+        except OSError as error:
+            raise _Fails(f"--report: {error}") from None
+    sys.exit(code)
+
+
 @main.command("list")
-@click.argument("what", type=click.Choice(["kernels", "properties", "dtypes", "families"]))
+@click.argument(
+    "what", type=click.Choice(["kernels", "properties", "faults", "dtypes", "families"])
+)
 def list_(what: str) -> None:
-    """List the registered kernels, the properties, the dtypes or the input families."""
+    """List the registered kernels, the properties, the faults, the dtypes or the input families."""
     if what == "kernels":
         from flashcheck.loading import registered
 
@@ -279,6 +351,11 @@ def list_(what: str) -> None:
         from flashcheck.law import laws
 
         lines = [f"{law.name:<22} {law.statement}" for law in laws()]
+    elif what == "faults":
+        from flashcheck import fault
+
+        pages = [fault.read(name) for name in fault.names()]
+        lines = [f"{page.kind}  {page.name:<34} {page.title}" for page in pages]
     elif what == "dtypes":
         lines = list(DTYPES)
     else:
@@ -331,6 +408,25 @@ def _write_script(example: Any, path: str, kernel: str | None) -> None:
     except (TargetError, ScriptError, OSError) as error:
         raise _Fails(str(error)) from None
     click.echo(f"wrote {file}" + (f" and {beside}" if made.tensors else ""))
+
+
+def _markdown(report: str | None) -> Path | None:
+    """The path of a --report that can only be Markdown."""
+    from flashcheck.reporting import parse_report
+
+    if report is None:
+        return None
+    try:
+        kind, path = parse_report(report)
+    except ValueError as error:
+        raise _Fails(f"--report: {error}") from None
+    if kind != "md":
+        raise _Fails(f"--report: this is written as md, not {kind}: say md=PATH")
+    return path
+
+
+def _split(given: tuple[str, ...]) -> list[str]:
+    return [name.strip() for item in given for name in item.split(",")]
 
 
 def _list(value: Any) -> list[str]:

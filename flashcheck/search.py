@@ -68,7 +68,8 @@ class Search:
     """One kernel in one dtype.
 
     quota: checks to make, or None; deadline: time.monotonic() at which to stop, or None;
-    complete: whether the quota is exceeded where a law has too few checks by then.
+    complete: whether the quota is exceeded where a law has too few checks by then; enough:
+    failing checks after which to stop.
     After `run`, `failures`, `counts` (checks by law), `refused` (by law) and `stopped_by`
     say what came of it; regressions are among the failures alone.
     """
@@ -81,6 +82,7 @@ class Search:
         quota: int | None,
         deadline: float | None,
         complete: bool = False,
+        enough: int = ENOUGH_FAILURES,
         checked: Callable[[Problem, str | None, Check], None],
     ) -> None:
         self.subject = subject
@@ -88,6 +90,7 @@ class Search:
         self.quota = quota
         self.deadline = deadline
         self.complete = complete
+        self.enough = enough
         self.checked = checked
         self.failures: list[Failure] = []
         self.counts: Counter[str] = Counter({law.name: 0 for law in laws})
@@ -201,7 +204,7 @@ class Search:
             self.stopped_by = "checks"
         elif self.deadline is not None and time.monotonic() >= self.deadline:
             self.stopped_by = "time"
-        elif len(self.failures) >= ENOUGH_FAILURES:
+        elif len(self.failures) >= self.enough:
             self.stopped_by = "failures"
         elif self.lost:
             self.stopped_by = LOST

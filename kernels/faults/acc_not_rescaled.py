@@ -1,5 +1,6 @@
 """The accumulator keeps the scale of an earlier, smaller maximum.
 
+Kind            B
 What is wrong   l is multiplied by alpha when the running maximum rises, acc is not
 Where seen      listed as the commonest mistake by derivations of online softmax; a public
                 kernel computed the maximum in place, so that alpha was always 1

@@ -1,0 +1,1 @@
+"""Power: would the gate have caught it? Faults injected, and the gate run on them."""

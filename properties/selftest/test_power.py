@@ -1,0 +1,148 @@
+"""Power: pages of faults, their edits, their witnesses, and what a matrix says."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from flashcheck import fault
+from flashcheck.cli import main
+from flashcheck.fault import FaultError, inject
+from flashcheck.law import Subject, law_named, laws
+from flashcheck.loading import registered
+from flashcheck.power import page
+from flashcheck.power.matrix import lower_limit, tally
+from flashcheck.power.trial import Trial
+from flashcheck.power.witness import CLEAR, Witness, witnesses
+from flashcheck.probe import probe
+from flashcheck.strategies import Space
+from flashcheck.worker import InProcess
+
+pytestmark = pytest.mark.cpu
+
+FAULTS = fault.names()
+IN_PROCESS = ("numpy_naive", "numpy_online", "fp32_stats")
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_page(name: str) -> None:
+    """A page is whole, its edits fit, and what it says kills it does."""
+    read = fault.read(name)
+    assert read.title.endswith(".")
+    assert set(read.killed_by) <= {law.name for law in laws()}
+    assert set(read.edits) <= set(registered())
+    for kernel, edits in read.edits.items():
+        tree = ast.parse(inspect.getsource(import_module(f"{fault.KERNELS}.{kernel}")))
+        before = ast.dump(tree)
+        assert ast.dump(inject(tree, edits, name)) != before
+    seen_to_kill = {w.property for w in witnesses() if w.fault == name}
+    assert seen_to_kill & set(read.killed_by), f"its witnesses break {seen_to_kill}"
+
+
+def test_no_two_faults_are_the_same_edit() -> None:
+    seen: dict[tuple[str, str], str] = {}
+    for name in FAULTS:
+        for kernel, edits in fault.read(name).edits.items():
+            source = inspect.getsource(import_module(f"{fault.KERNELS}.{kernel}"))
+            key = kernel, ast.dump(inject(ast.parse(source), edits, name))
+            assert key not in seen, f"{name} is {seen.get(key)} in {kernel}"
+            seen[key] = name
+
+
+@cache
+def _spaces(kernel: str) -> dict[str, Space]:
+    runner = InProcess(kernel)
+    dtypes = ("float64", "float32", "float16", "bfloat16")
+    return probe(runner, runner.start(), dtypes).spaces
+
+
+def _check(witness: Witness, target: str) -> float:
+    law, runner = law_named(witness.property), InProcess(target)
+    assert law is not None
+    space = _spaces(witness.kernel)[witness.problem.dtype]
+    case = Subject(runner, runner.start(), space).case(witness.problem, witness.config)
+    check = law.check(case)
+    return check.ratio if check.failed else 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
+def test_witnesses(name: str) -> None:
+    """Each shows its fault, far beyond the bound, and the kernel without it passes."""
+    kept = [w for w in witnesses() if w.fault == name and w.kernel in IN_PROCESS]
+    for witness in kept:
+        assert _check(witness, f"{witness.kernel}+{name}") >= CLEAR, witness.key
+        assert _check(witness, witness.kernel) == 0, witness.key
+
+
+def test_every_fault_has_a_witness() -> None:
+    assert set(FAULTS) == {w.fault for w in witnesses()}
+    assert len({w.key for w in witnesses()}) == len(witnesses())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "result"),
+    [
+        ("x = 1", "x = 2\ny = 3", "for i in a:\n    x = 2\n    y = 3"),
+        ("for i in a: ...", "for i in b: ...", "for i in b:\n    x = 1"),
+        ("for i in a: ...", "if c: ...", "if c:\n    x = 1"),
+    ],
+)
+def test_inject(old: str, new: str, result: str) -> None:
+    tree = ast.parse("for i in a:\n    x = 1  # a comment")
+    assert ast.unparse(inject(tree, [(old, new)], "f")) == result
+
+
+@pytest.mark.parametrize("text", ["x = 2", "x = 1\nx = 1"])
+def test_an_edit_that_does_not_fit(text: str) -> None:
+    with pytest.raises(FaultError, match=r"'f' no longer fits: 'x = 1' occurs [02] times"):
+        inject(ast.parse(text), [("x = 1", "x = 3")], "f")
+
+
+@pytest.mark.parametrize(
+    ("killed", "trials", "limit"), [(23, 23, 0.878), (59, 59, 0.950), (0, 5, 0.0), (9, 10, 0.606)]
+)
+def test_lower_limit(killed: int, trials: int, limit: float) -> None:
+    """Figures of tables of the limit by Clopper and Pearson."""
+    assert lower_limit(killed, trials) == pytest.approx(limit, abs=5e-4)
+
+
+def _trial(fault_name: str, seed: int, problems: int, by: str = "agreement") -> Trial:
+    return Trial("numpy_online", fault_name, "float32", seed, problems, 3 * problems, by)
+
+
+def test_what_a_matrix_says() -> None:
+    found = [_trial("acc_not_rescaled", i, i + 1) for i in range(9)]
+    found += [_trial("acc_not_rescaled", 9, 250, ""), _trial("", 0, 250, "")]
+    t = tally(x for x in found if x.fault)
+    assert (t.trials, t.killed, t.percentile(0.5), t.percentile(0.9)) == (10, 9, 5, 9)
+    assert t.percentile(0.95) == float("inf")
+    (line,) = page.survivors(found)
+    assert line.startswith("acc_not_rescaled in numpy_online, float32: survived 1 of 10 searches")
+    assert page.rejected([*found, _trial("", 1, 2)])[0].startswith("numpy_online as it is")
+    text = page.markdown(found, [], "flashcheck power")
+    assert text.index("survived 1 of 10") < text.index("## Kernels")
+    assert "9 of 10 killed, lower limit 0.606" in text
+
+
+@pytest.mark.slow
+def test_command(tmp_path: Path) -> None:
+    report = tmp_path / "power.md"
+    arguments = ["--fault", "acc_not_rescaled", "--kernel", "numpy_online", "--seeds", "2"]
+    options = ["--no-clean", "--jobs", "1", "--report", f"md={report}"]
+    result = CliRunner().invoke(main, ["power", *arguments, *options])
+    assert result.exit_code == 0, result.output
+    assert "1 fault: 8 of 8 killed" in result.output
+    assert "| `numpy_online`, bfloat16 | 2 / 2 |" in report.read_text()
+
+
+def test_command_without_a_fault() -> None:
+    result = CliRunner().invoke(main, ["power", "--fault", "no_such"])
+    assert result.exit_code == 2
+    assert "there is no no_such" in result.output
