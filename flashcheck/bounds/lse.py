@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from flashcheck.bounds.arithmetic import EXP_FLUSH, WILD, Arithmetic
-from flashcheck.formats import Array
+from flashcheck.formats import FORMATS, Array
 from flashcheck.oracle.float64 import Attention, gamma
 
 LOG_ERROR = 2.0**-21.41
@@ -38,4 +38,9 @@ def lse_bound(
         flush = flush + n * ar.p.min_subnormal
     final = ar.u * (6 * np.abs(at.m) + 8 * log_l + 4 * np.abs(at.lse) + 12 * offset) + ar.eta
     scores = 10 * ar.u * delta.max(-1, initial=0.0)
-    return np.asarray(np.minimum(mean, worst) + log_error + flush + final + scores, np.float64)
+    total = np.minimum(mean, worst) + log_error + flush + final + scores
+    stored = FORMATS["float64" if ar.out.name == "float64" else "float32"]
+    if ar.u < stored.unit_roundoff:  # statistics finer than the lse that the kernel returns
+        total = total + stored.unit_roundoff * (np.abs(at.lse) + total) + stored.underflow
+        total = total + (stored.min_normal if ar.flushes else 0.0)
+    return np.asarray(total, np.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flashcheck.bounds.arithmetic import Arithmetic
-from flashcheck.formats import Array
+from flashcheck.formats import FORMATS, Array
 from flashcheck.inputs import Inputs
 from flashcheck.oracle.float64 import Attention, gamma
 
@@ -30,6 +30,10 @@ def score_error(x: Inputs, at: Attention, ar: Arithmetic) -> Array:
     delta = delta + stretch * (2 * d + 2 + k_sum + q_sum) + 1.45 * ar.eta * at.raw
     if ar.scaled is not None:
         delta = delta + ar.scaled.underflow * (k_sum + q_sum)
+    if ar.input_error:
+        # Below its normal range TF32 cuts off as much of a factor, however small that is.
+        lost = 1.45 * max(1.0, abs(x.exact_scale)) * FORMATS["tf32"].min_subnormal
+        delta = delta + lost * (k_sum + q_sum)
     if x.softcap:
         delta = _capped(x.softcap, at, ar, delta)
     if x.alibi is not None:
