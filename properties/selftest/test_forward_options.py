@@ -1,22 +1,21 @@
 """window, softcap, alibi_slopes and sinks: exact value, radius and bound.
 
-Kernels in NumPy that compute these options in the ways that real ones do have to stay within
-the bound, the same kernels with a mistake have to leave it. No kernel of flashcheck takes the
-options yet, so the problems are made here.
+Kernels in NumPy that compute these options in the ways that real ones do (benchmarks/styles.py)
+have to stay within the bound, the same kernels with a mistake have to leave it. No kernel of
+flashcheck takes the options yet, so the problems are made here.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from styles import MISTAKES, STYLES, Style, attention, mistaken
 
 from flashcheck import oracle
 from flashcheck.bounds import Bound, bound
@@ -28,8 +27,6 @@ from flashcheck.inputs import Inputs
 from flashcheck.kernel import Contract, Kernel, Target, absent
 from flashcheck.oracle import Value, definition, double_double, float64
 from flashcheck.problem import Problem
-
-Block = NDArray[Any]
 
 SOFTCAPS = (50.0, 30.0, 5.0, 0.3, 1e4)
 
@@ -79,161 +76,6 @@ def _inputs(seed: int, dtype: str) -> Inputs:
     )
 
 
-# -- kernels -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Style:
-    """One of the ways in which a correct kernel computes the options.
-
-    tanh    libm's, or by exp: 1 - 2 / (e^2y + 1), or (e^y - e^-y) / (e^y + e^-y)
-    octaves scores are scaled by log2(e), which goes into the cap, the slopes and the sink
-    alibi   a multiple of the distance, or of the key's index where a row sees one side only
-    sink    the initial maximum; added at the end to sums about the keys' own maximum or
-            about one with the sink; or the whole as two parts that are merged by their lse
-    skip    blocks that no query sees are left out, rather than hidden
-    """
-
-    tanh: str = "libm"
-    octaves: bool = False
-    alibi: str = "distance"
-    mask_first: bool = False
-    sink: str = "initial"
-    skip: bool = False
-    block: int = 8
-    divide: bool = True
-    mistake: str = ""
-
-
-STYLES = {
-    "plain": Style(),
-    "octaves": Style(octaves=True, sink="own maximum", divide=False),
-    "tanh of exp": Style(tanh="exp", sink="end", skip=True, block=4),
-    "tanh of exp in octaves": Style(tanh="exp", octaves=True, sink="end", alibi="index"),
-    "tanh by a quotient": Style(tanh="quotient", alibi="index", sink="merge"),
-    "mask before ALiBi": Style(mask_first=True, sink="own maximum", skip=True, block=16),
-    "blocks of one": Style(octaves=True, tanh="exp", mask_first=True, skip=True, block=1),
-}
-
-
-def _tanh(y: Block, how: str) -> Block:
-    one = y.dtype.type(1)
-    if how == "exp":
-        return np.asarray(one - 2 / (np.exp(2 * y) + one))
-    if how == "quotient":
-        y = np.clip(y, -40, 40)  # where tanh is 1; e^y would overflow
-        return np.asarray((np.exp(y) - np.exp(-y)) / (np.exp(y) + np.exp(-y)))
-    return np.asarray(np.tanh(y))
-
-
-def _scores(x: Inputs, k: Block, style: Style, one: Any) -> tuple[Block, Block]:
-    """Scores [B, Hq, Lq, Lk], in octaves where the style says so, and what they are above."""
-    q = x.q.astype(one)
-    len_q, len_k = q.shape[2], k.shape[2]
-    unit = one(math.log2(math.e)) if style.octaves else one(1)
-    scale = one(x.exact_scale)
-    shift = np.zeros((1, 1, len_q, 1), one)
-    s = q @ k.swapaxes(2, 3)
-    if x.softcap:
-        cap = one(x.softcap)
-        if style.mistake == "softcap before scale":
-            s = cap * np.tanh(s / cap) * scale
-        elif style.divide:
-            s = (unit * cap) * _tanh((s * scale) / cap, style.tanh)
-        else:
-            s = (unit * cap) * _tanh(s * (scale / cap), style.tanh)
-    else:
-        s = s * (scale * unit)
-    mask = None if x.bias is None else x.bias.astype(one) * unit
-    if x.alibi_slopes is not None:
-        slopes = (x.alibi_slopes.astype(one) * unit)[:, None, None]
-        place = np.arange(len_q)[:, None] + (len_k - len_q)
-        if style.mistake == "ALiBi from the top left":
-            place = np.arange(len_q)[:, None]
-        distance = np.abs(place - np.arange(len_k))
-        one_side = x.is_causal and len_q == len_k
-        if style.alibi == "index" and one_side:
-            added = slopes * np.arange(len_k).astype(one)
-            shift = (slopes * place.astype(one))[None]
-        else:
-            added = -slopes * distance.astype(one)
-        added = np.asarray(-added if style.mistake == "ALiBi's sign" else added)[None]
-        s = s + (added + mask) if style.mask_first and mask is not None else s + added
-    if mask is not None and not (style.mask_first and x.alibi_slopes is not None):
-        s = s + mask
-    return np.asarray(s, one), shift
-
-
-def _visible(x: Inputs, mistake: str) -> NDArray[np.bool_]:
-    left, right = x.window
-    if mistake == "window one short" and left > 0:
-        return x.with_(window=(left - 1, right)).visible
-    if mistake == "window one long" and right >= 0:
-        return x.with_(window=(left, right + 1)).visible
-    if mistake == "window from the top left":
-        i, j = np.arange(x.q.shape[2])[:, None], np.arange(x.k.shape[2])
-        seen = x.with_(window=(-1, -1)).visible
-        return seen & ((left < 0) | (j >= i - left)) & ((right < 0) | (j <= i + right))
-    return x.visible
-
-
-@np.errstate(all="ignore")
-def attention(x: Inputs, style: Style) -> tuple[Array, Array]:
-    """Online softmax over blocks of keys: out [B, Hq, Lq, Dv] and lse [B, Hq, Lq]."""
-    one: Any = np.float64 if x.dtype == "float64" else np.float32
-    k = np.repeat(x.k, x.heads_per_kv, 1).astype(one)
-    v = np.repeat(x.v, x.heads_per_kv, 1).astype(one)
-    s, shift = _scores(x, k, style, one)
-    seen = _visible(x, style.mistake)
-    exp: Callable[[Any], Block] = np.exp2 if style.octaves else np.exp
-    unit = one(math.log2(math.e)) if style.octaves else one(1)
-
-    m = np.full((*s.shape[:3], 1), -np.inf, one)
-    l = np.zeros_like(m)
-    z = None if x.sinks is None else np.broadcast_to(x.sinks[:, None, None], m.shape).astype(one)
-    if z is not None:
-        z = z * unit + (shift if style.alibi == "index" else 0)
-        z = np.asarray(z, one)
-        if style.sink == "initial":
-            m, l = z.copy(), np.ones_like(l)
-    acc = np.zeros((*m.shape[:3], v.shape[3]), one)
-    for start in range(0, k.shape[2], style.block):
-        part = slice(start, start + style.block)
-        if style.skip and not seen[..., part].any():
-            continue
-        block = np.where(seen[..., part], s[..., part], one(-np.inf))
-        m_new = np.maximum(m, block.max(-1, keepdims=True))
-        at = np.where(np.isneginf(m_new), one(0), m_new)
-        p, alpha = exp(block - at), exp(m - at)
-        l = l * alpha + p.sum(-1, keepdims=True)
-        rounded = FORMATS[x.dtype].round(p).astype(one) if one is np.float32 else p
-        acc = acc * alpha + (rounded if x.dtype != "float32" else p) @ v[:, :, part]
-        m = m_new
-
-    without = l
-    if z is not None and style.mistake == "sink without the maximum":
-        l = l + exp(z)
-    elif z is not None and style.sink == "own maximum":
-        at = np.where(np.isneginf(m), z, m)
-        l, m = l + exp(z - at), at
-    elif z is not None and style.sink == "end":
-        top = np.maximum(m, z)
-        l, acc, m = l * exp(m - top) + exp(z - top), acc * exp(m - top), top
-    elif z is not None and style.sink == "merge":
-        own = np.where(l == 0, -np.inf, m + np.log(np.where(l == 0, 1, l))).astype(one)
-        top = np.maximum(own, z)
-        acc = acc / np.where(l == 0, one(1), l) * exp(own - top)
-        l, m = exp(own - top) + exp(z - top), top
-    if z is not None and style.mistake == "sink twice":
-        l = l + exp(z - m)
-    out = acc / np.where(l == 0, one(1), l)
-    inner = without if style.mistake == "sink left out of lse" else l
-    logs = np.log2(inner) if style.octaves else np.log(inner)
-    lse = (m - shift if style.alibi == "index" else m) + logs
-    lse = (lse * one(math.log(2)) if style.octaves else lse)[..., 0]
-    return FORMATS[x.dtype].round(out.astype(np.float64)), lse.astype(np.float64)
-
-
 # -- within the bound, or beyond -----------------------------------------------------------
 
 
@@ -274,25 +116,11 @@ def test_correct_kernels_stay_within_the_bound(dtype: str, name: str) -> None:
     assert max(ratios) > 0.03
 
 
-MISTAKES: dict[str, Callable[[Inputs], bool]] = {
-    "softcap before scale": lambda x: x.softcap > 0,
-    "ALiBi's sign": lambda x: x.alibi_slopes is not None,
-    "ALiBi from the top left": lambda x: x.alibi_slopes is not None,
-    "window one short": lambda x: x.window[0] > 0,
-    "window one long": lambda x: x.window[1] >= 0,
-    "window from the top left": lambda x: x.window != (-1, -1),
-    "sink twice": lambda x: x.sinks is not None,
-    "sink without the maximum": lambda x: x.sinks is not None,
-    "sink left out of lse": lambda x: x.sinks is not None,
-}
-"""What a kernel may do wrong, and the problems on which that is possible at all."""
-
-
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_mistakes_leave_the_bound(dtype: str, mistake: str) -> None:
-    style = replace(STYLES["plain"], sink="own maximum", mistake=mistake)
-    found = [(MISTAKES[mistake](x), ratio > 1) for x, ratio in _ratios(dtype, 300, style)]
+    possible, ratios = MISTAKES[mistake], _ratios(dtype, 300, mistaken(mistake))
+    found = [(possible(x), ratio > 1) for x, ratio in ratios]
     concerned, caught = (sum(column) for column in zip(*found, strict=True))
     assert caught > concerned / 4, f"{caught} of {concerned}"
     assert not any(failed and not possible for possible, failed in found)
