@@ -48,7 +48,7 @@ from flashcheck.bounds.sink import lead, with_sink
 from flashcheck.formats import Array, Bools
 from flashcheck.inputs import Inputs
 from flashcheck.kernel import Contract
-from flashcheck.oracle.float64 import Attention
+from flashcheck.oracle.float64 import BUFFER, Attention
 
 EVALUATION = 1 + 2.0**-30
 """The bound is itself evaluated in float64, in fewer than 2^20 roundings of nonnegative terms."""
@@ -74,6 +74,7 @@ def bound(x: Inputs, at: Attention, contract: Contract, device: str = "cpu") -> 
     """
     ar = arithmetic(contract, x.dtype, device)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        np.setbufsize(BUFFER)
         keys, seen, delta = with_sink(x, at, ar, score_error(x, at, ar))
         delta_max = delta.max(-1, keepdims=True, initial=0.0)
         gap = np.where(seen, at.m[..., None] - keys.s, 0.0)

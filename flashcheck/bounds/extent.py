@@ -11,7 +11,7 @@ from flashcheck.bounds.scores import alibi_offset
 from flashcheck.bounds.sink import lead
 from flashcheck.formats import Array, Bools
 from flashcheck.inputs import Inputs
-from flashcheck.oracle.float64 import Attention
+from flashcheck.oracle.float64 import Attention, absolute
 
 
 def in_contract(x: Inputs, at: Attention, ar: Arithmetic, delta_max: Array) -> Bools:
@@ -20,9 +20,10 @@ def in_contract(x: Inputs, at: Attention, ar: Arithmetic, delta_max: Array) -> B
     Hidden keys count: what overflows there is infinity minus infinity before it is hidden.
     """
     scale = max(1.0, abs(x.exact_scale))
-    k_max = np.abs(x.k).max((2, 3), initial=0.0)
+    k_max = np.maximum(x.k.max((2, 3), initial=0.0), -x.k.min((2, 3), initial=0.0))
     k_max = np.repeat(k_max, x.heads_per_kv, axis=1)[:, :, None]
-    fits = 1.5 * np.maximum(at.raw, at.a).max(-1, initial=0.0) < ar.limit
+    largest = np.maximum(at.raw.max(-1, initial=0.0), at.a.max(-1, initial=0.0))
+    fits = 1.5 * largest < ar.limit
     # q or k may be multiplied by the scale, or each by its root, before their product.
     fits &= 1.5 * scale * np.maximum(np.abs(x.q).max(-1), k_max) < ar.limit
     fits &= 1.5 * np.abs(at.s).max(-1, initial=0.0) < ar.limit
@@ -43,7 +44,9 @@ def in_contract(x: Inputs, at: Attention, ar: Arithmetic, delta_max: Array) -> B
         fits &= (above < math.log(ar.limit)) | ~at.seen
     p_max = ar.p.max_finite if ar.p is not None else ar.limit
     fits &= overshoot < math.log(p_max)
-    sums = np.where(x.visible, 1.0, 0.0) @ np.abs(at.v)
+    # Rows that see every key have one sum.
+    shown = x.visible[:, :, :1] if x.visible.all() else x.visible
+    sums = absolute(np.where(shown, 1.0, 0.0), at.v)
     fits &= 2.0**ar.lag * np.exp(np.minimum(overshoot, 300.0)) * sums.max(-1) < ar.limit
     if ar.scaled is not None:
         largest = 1.5 * abs(x.exact_scale) * np.maximum(np.abs(x.q).max(-1), k_max)

@@ -6,10 +6,10 @@ import numpy as np
 
 from flashcheck.bounds.arithmetic import EXP_FLUSH, WILD, Arithmetic
 from flashcheck.formats import Array, Bools
-from flashcheck.oracle.float64 import Attention, gamma
+from flashcheck.oracle.float64 import Attention, absolute, gamma
 
-CHUNK = 1 << 17
-"""Elements of the largest temporary array: a megabyte stays in a core's cache."""
+CHUNK = 1 << 15
+"""Elements of the largest temporary array: a quarter of a megabyte stays in a core's cache."""
 
 
 def out_bound(
@@ -22,29 +22,34 @@ def out_bound(
     """
     n = seen.shape[3]
     p = at.p
-    abs_v = np.abs(at.v)
-    grow = np.expm1(np.minimum(delta, 300.0))
+    grow = np.minimum(delta, 300.0)
+    np.expm1(grow, out=grow)
     shrunk = np.maximum((p * np.exp(-delta)).sum(-1, keepdims=True), 1e-300)
     # q_j bounds the share of key j however the scores err. Where they err wildly any key may
     # have all of it, and the output is still an average of the values seen.
     wild = delta.max(-1, keepdims=True, initial=0.0) > WILD
-    q = np.minimum(p * (1 + grow) / shrunk, np.where(p > 0, 1.0, 0.0))
-    q = np.where(wild, np.where(seen, 1.0, 0.0), q)
-    c = np.where(wild, np.where(seen, 1e300, 0.0), p * grow / shrunk)
-    growth = np.exp(np.minimum(r, 300.0))
-    conditioning, spread, largest = _centred(seen, c, q * growth, at)
+    share = p / shrunk
+    c = share * grow
+    q = np.minimum(share + c, 1.0)
+    if wild.any():
+        q = np.where(wild, np.where(seen, 1.0, 0.0), q)
+        c = np.where(wild, np.where(seen, 1e300, 0.0), c)
+    growth = np.minimum(r, 300.0)
+    np.exp(growth, out=growth)
+    grown = q * growth
+    conditioning, spread, largest = _centred(seen, c, grown, at)
 
     gamma_acc = gamma(ar.chain(n), ar.acc)
     gamma_l = gamma(ar.chain(n), ar.u)
     # P normalized first divides each term: 4 u.
-    products = (q * ((1 + 4 * ar.u) * (1 + gamma_acc) * growth - 1)) @ abs_v
+    products = absolute(q * ((1 + 4 * ar.u) * (1 + gamma_acc) * growth - 1), at.v)
     normalizer = (q * ((1 + gamma_l) * growth - 1)).sum(-1, keepdims=True)
     rounding = np.zeros_like(at.out)
     lost = np.zeros_like(p)
     if ar.p is not None:
         u_p = ar.p.unit_roundoff
-        before = (q * growth) @ abs_v if ar.normalizer != "after_rounding" else rounding
-        after = spread + (q * growth).sum(-1, keepdims=True) * conditioning
+        before = absolute(grown, at.v) if ar.normalizer != "after_rounding" else rounding
+        after = spread + grown.sum(-1, keepdims=True) * conditioning
         rounding = u_p * (1 + gamma_acc) * np.maximum(before, after)
         # P's rounding meets the other errors where it enters the normalizer too.
         products, normalizer = products * (1 + 4 * u_p), normalizer * (1 + 4 * u_p)
@@ -59,7 +64,7 @@ def out_bound(
     flushed = EXP_FLUSH * (1 + 2.0**ar.lag)
     lost = np.where(seen, lost + flushed + 2 * ar.eta, 0.0)
     # Products, rescales and, where results may flush, sums; twice for merged splits.
-    underflow = lost @ abs_v + (4 * n + 6) * ar.eta
+    underflow = absolute(lost, at.v) + (4 * n + 6) * ar.eta
     lost_sum = lost.sum(-1, keepdims=True) + n * ar.eta
     relative = normalizer + lost_sum
     if ar.p is not None:
@@ -86,19 +91,23 @@ def _centred(seen: Bools, c: Array, q: Array, at: Attention) -> tuple[Array, Arr
     dv = at.v.shape[3]
     highest, lowest = _range(seen, at.v)
     cap = np.maximum(np.maximum(highest - at.out, at.out - lowest) + at.out_radius, 0.0)
-    conditioning, spread = (np.empty_like(at.out) for _ in range(2))
-    step = max(1, CHUNK // max(n * dv * h * b, 1))
-    memory = np.empty((b, h, min(step, rows), n, dv))
-    for i in range(0, rows, step):
-        part = slice(i, i + step)
-        away = memory[:, :, : min(step, rows - i)]
-        np.subtract(at.v[:, :, None], at.out[:, :, part, None, :], out=away)
-        np.abs(away, out=away)
-        away += at.out_radius[:, :, part, None, :]
-        sums = np.stack([c[:, :, part], q[:, :, part]], axis=3) @ away
-        conditioning[:, :, part] = sums[..., 0, :]
-        spread[:, :, part] = sums[..., 1, :]
-    return np.minimum(conditioning, cap), spread, np.maximum(highest, -lowest)
+    weights = np.stack([c, q], axis=3)
+    # The radius is the same for all keys.
+    sums = weights.sum(-1)[..., None] * at.out_radius[..., None, :]
+    # Keys last: NumPy is slow where a vector that it repeats is short.
+    across = max(1, min(dv, CHUNK // max(4 * b * h * n, 1)))
+    step = max(1, CHUNK // max(b * h * n * across, 1))
+    memory = np.empty((b, h, min(step, rows), across, n))
+    for first in range(0, dv, across):
+        channels = slice(first, first + across)
+        v = np.ascontiguousarray(at.v[..., channels].swapaxes(2, 3))[:, :, None]
+        for i in range(0, rows, step):
+            part = slice(i, i + step)
+            away = memory[:, :, : min(step, rows - i), : v.shape[3]]
+            np.subtract(v, at.out[:, :, part, channels, None], out=away)
+            np.abs(away, out=away)
+            sums[:, :, part, :, channels] += weights[:, :, part] @ away.swapaxes(3, 4)
+    return np.minimum(sums[..., 0, :], cap), sums[..., 1, :], np.maximum(highest, -lowest)
 
 
 def _range(seen: Bools, v: Array) -> tuple[Array, Array]:

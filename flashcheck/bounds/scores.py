@@ -7,7 +7,7 @@ import numpy as np
 from flashcheck.bounds.arithmetic import Arithmetic
 from flashcheck.formats import FORMATS, Array
 from flashcheck.inputs import Inputs
-from flashcheck.oracle.float64 import Attention, gamma
+from flashcheck.oracle.float64 import Attention, absolute_sums, gamma
 
 TANH_ERROR = 16.0
 """Absolute error of tanh in unit roundoffs: what 1 - 2 / (exp(2 y) + 1) reaches."""
@@ -25,7 +25,7 @@ def score_error(x: Inputs, at: Attention, ar: Arithmetic) -> Array:
     # into the scale enlarges it by 1.45. A scale that is itself subnormal costs eta times the
     # raw sum.
     stretch = 1.45 * ar.eta * max(1.0, abs(x.exact_scale))
-    k_sum = np.repeat(np.abs(x.k).sum(-1), x.heads_per_kv, axis=1)[:, :, None, :]
+    k_sum = np.repeat(absolute_sums(x.k), x.heads_per_kv, axis=1)[:, :, None, :]
     q_sum = np.abs(x.q).sum(-1)[..., None]
     delta = delta + stretch * (2 * d + 2 + k_sum + q_sum) + 1.45 * ar.eta * at.raw
     if ar.scaled is not None:

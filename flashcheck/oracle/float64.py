@@ -52,6 +52,12 @@ It assumes the same of np.tanh.
 BLOCK = 1 << 14
 """Numbers of k or v whose magnitudes are held at a time: fresh memory costs more than products."""
 
+BUFFER = 128
+"""np.setbufsize where rows are broadcast: NumPy copies rows that are shorter than its buffer.
+
+np.errstate limits its effect to the block.
+"""
+
 
 @dataclass(frozen=True, eq=False)
 class Attention:
@@ -94,6 +100,7 @@ def attention(x: Inputs) -> Attention:
     scale = x.exact_scale
     hides = not x.visible.all()
     with np.errstate(over="ignore", invalid="ignore"):
+        np.setbufsize(BUFFER)
         raw = _raw(x.q, k)
         a = abs(scale) * raw
         dot = x.q @ k.swapaxes(2, 3)
@@ -129,7 +136,7 @@ def attention(x: Inputs) -> Attention:
         total = np.where(summed, l, 1.0)
         p /= total[..., None]
         out = p @ v
-        abs_out, largest = _abs_out(p, v)
+        abs_out = absolute(p, v)
         lse = np.where(summed, m + np.log(total), -np.inf)
 
         lowest = s.min(-1, initial=0.0)
@@ -138,6 +145,7 @@ def attention(x: Inputs) -> Attention:
         if sink is not None:
             h = np.maximum(h, U64 * np.minimum(m - sink, 746.0) + EXP_ERROR)
         # The largest |v| of the head stands for keys whose weight is below 2^-1022.
+        largest = np.maximum(v.max((2, 3), initial=0.0), -v.min((2, 3), initial=0.0))
         tiny = n * 2.0**-1022 * largest[:, :, None, None]
         out_radius = (np.expm1(4 * h) + gamma(2 * n + 3, U64))[..., None] * abs_out * 1.01 + tiny
         lse_radius = h + gamma(n + 1, U64) + 4 * U64 * (np.abs(m) + np.log(np.maximum(l, 1.0)) + 1)
@@ -169,11 +177,17 @@ def _raw(q: Array, k: Array) -> Array:
     return raw
 
 
-def _abs_out(p: Array, v: Array) -> tuple[Array, Array]:
-    """sum p|v| [B, H, Lq, Dv], and the largest |v| of each head [B, H]."""
-    total, largest = np.zeros((*p.shape[:3], v.shape[3])), np.zeros(p.shape[:2])
+def absolute(weights: Array, v: Array) -> Array:
+    """weights @ |v|, [B, H, Lq, Dv] for [B, H, Lq, Lk]."""
+    total = np.zeros((*weights.shape[:3], v.shape[3]))
     for block in _blocks(v):
-        abs_v = np.abs(v[:, :, block])
-        total += p[..., block] @ abs_v
-        np.maximum(largest, abs_v.max((2, 3), initial=0.0), out=largest)
-    return total, largest
+        total += weights[..., block] @ np.abs(v[:, :, block])
+    return total
+
+
+def absolute_sums(t: Array) -> Array:
+    """sum |t| over the channels of k or v: [B, H, L]."""
+    sums, ones = np.empty(t.shape[:3]), np.ones(t.shape[3])
+    for block in _blocks(t):
+        sums[:, :, block] = np.abs(t[:, :, block]) @ ones
+    return sums
