@@ -12,13 +12,14 @@ forward's bounds on out and lse; c = 1 + u_p where P may be rounded, 1 elsewhere
    e_P = p (c e^r - 1) + underflow,   P^ <= p + e_P.
 2. Score gradient.
    e_delta = (1 + gamma_{2 dv+6}) sum |dout| E_o + gamma_{n+2 dv+6} sum (p + e_P) f
-             + underflow
+             + underflow  (gamma_2(u_p) sum (p + e_P) f more where the normalizer sums rounded P)
    e_G = (gamma_{dv+3} f + e_delta)(1 + 2 u) + u |G| + underflow
    e_dS = e_P |G| + (p + e_P)(e_G + 3 u (|G| + e_G)) + u_p (|dS| + ...) + underflow
    and with a softcap the factor 1 - tanh^2, off by e_c = 2 |tanh| e_y + e_y^2 + 4 u,
    e_y = delta_j / cap + 4 u
 3. Gradients: sums of e_dS |k|, e_dS |q| and e_P |dout|, plus gamma of the number of terms
-   times the sums of magnitudes, and one rounding of each.
+   times the sums of magnitudes, and one rounding of each. What underflows counts as often as
+   the part of the scale that multiplies it afterwards.
 
 Outside the contract's range the bound is infinite, and so it is wherever an infinity or a NaN
 that arises in one row can reach.
@@ -33,12 +34,13 @@ import numpy as np
 
 from flashcheck.bounds import EVALUATION, Bound
 from flashcheck.bounds.arithmetic import EXP_FLUSH, Arithmetic, arithmetic
+from flashcheck.bounds.out import _range
 from flashcheck.bounds.scores import alibi_offset, score_error
 from flashcheck.formats import Array, Bools, Format
 from flashcheck.inputs import Inputs
 from flashcheck.kernel import Contract
 from flashcheck.oracle.backward.float64 import Backward
-from flashcheck.oracle.float64 import Attention, gamma
+from flashcheck.oracle.float64 import U64, Attention, gamma
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +48,16 @@ class GradientBound:
     """Bounds on dq [B, Hq, Lq, D], dk [B, Hkv, Lk, D] and dv [B, Hkv, Lk, Dv], element by element.
 
     Infinite outside the contract; 0 in rows that see no key and for keys that no row sees.
+    `vacuous_dq` and so on mark elements about which the bound says too little: infinite, or at
+    least half of what the gradient could reach whatever the weights were, unless that is 0.
     """
 
     dq: Array
     dk: Array
     dv: Array
+    vacuous_dq: Bools
+    vacuous_dk: Bools
+    vacuous_dv: Bools
 
 
 def gradient_bound(
@@ -75,7 +82,8 @@ def gradient_bound(
     rows = x.heads_per_kv * lq
     k = np.repeat(x.k, x.heads_per_kv, axis=1)
     abs_q, abs_k, abs_dout = np.abs(x.q), np.abs(k), np.abs(dout)
-    scale, stretch = abs(x.exact_scale), max(1.0, abs(x.exact_scale))
+    scale = abs(x.exact_scale)
+    shrink, stretch = _factors(x, ar)
 
     def columns(left: Array, right: Array) -> Array:
         """sum over the rows of a group's heads: [B, Hkv, Lk, channels]."""
@@ -92,7 +100,9 @@ def gradient_bound(
         e_p = _weight_error(x, at, back, score, forward.lse, ar, weight_rounding)
         most_p = p + e_p
         delta_off = (abs_dout * forward.out).sum(-1, keepdims=True)
-        e_ds, lost = _score_gradient_error(x, at, back, ar, u, rounding, p, e_p, delta_off, score)
+        e_ds, lost = _score_gradient_error(
+            x, at, back, ar, u, rounding, shrink, p, e_p, delta_off, score
+        )
         most_ds = np.abs(back.ds) + back.ds_radius + e_ds + lost
 
         def gradient(sums: tuple[Array, Array, Array, Array], terms: int) -> Array:
@@ -100,12 +110,15 @@ def gradient_bound(
             its factor and without: the error before the last rounding."""
             error, absolute, magnitude, plain = sums
             relative = (1 + gamma(terms, ar.acc)) * (1 + gamma(8, u)) - 1
-            small = ar.eta * (stretch * (2 * terms + 4) + plain + magnitude)
+            # q or k times a part of the scale may underflow, and meets the other part after.
+            part = stretch if x.softcap else max(1.0, math.sqrt(scale)) * _octaves(ar)
+            small = ar.eta * (stretch * (2 * terms + 4) + part * (plain + magnitude))
             if ar.scaled is not None:
                 relative = (1 + relative) * (1 + ar.scaled.unit_roundoff) - 1
                 small = small + ar.scaled.underflow * plain
             inside = 1.5 * stretch * magnitude < ar.limit
-            total = scale * (error + relative * magnitude) + stretch * absolute + small
+            total = scale * (error + relative * magnitude) + stretch * absolute
+            total = total + (1 + relative) * small
             return np.where(inside, total, np.inf)
 
         ones_k, ones_q = np.ones_like(abs_k[..., :1]), np.ones_like(abs_q[..., :1])
@@ -139,11 +152,34 @@ def gradient_bound(
 
     seen = at.seen[..., None]
     touched = any_row(x.visible)
+    dq = _rounded(back.dq.value, back.dq.radius, e_dq, seen, bad_dq, ar)
+    dk = _rounded(back.dk.value, back.dk.radius, e_dk, touched, bad_dk, ar)
+    dv = _rounded(back.dv.value, back.dv.radius, e_dv, touched, bad_dv, ar)
+
+    # What each could be whatever the weights of the rows were (section 16).
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = _spread(x, dout, at, back.f)
+        reach_dq = scale * spread / 2 * np.maximum(*map(np.abs, _range(x.visible, k)))
+        reach_dk = scale / 4 * columns(np.where(x.visible, spread, 0.0), abs_q)
+        reach_dv = columns(np.where(x.visible, 1.0, 0.0), abs_dout)
     return GradientBound(
-        _rounded(back.dq.value, back.dq.radius, e_dq, seen, bad_dq, ar),
-        _rounded(back.dk.value, back.dk.radius, e_dk, touched, bad_dk, ar),
-        _rounded(back.dv.value, back.dv.radius, e_dv, touched, bad_dv, ar),
-    )
+        dq, dk, dv,
+        _vacuous(dq, reach_dq), _vacuous(dk, reach_dk), _vacuous(dv, reach_dv),
+    )  # fmt: skip
+
+
+def _spread(x: Inputs, dout: Array, at: Attention, f: Array) -> Array:
+    """By how much dP surely differs between two keys that a row sees, [B, Hq, Lq, 1]."""
+    dp, off = dout @ at.v.swapaxes(2, 3), gamma(x.v.shape[3] + 2, U64) * f
+    highest = np.where(x.visible, dp - off, -np.inf).max(-1, initial=-np.inf)
+    lowest = np.where(x.visible, dp + off, np.inf).min(-1, initial=np.inf)
+    if x.sinks is not None:  # a key more, of value 0
+        highest, lowest = np.maximum(highest, 0.0), np.minimum(lowest, 0.0)
+    return np.asarray(np.maximum(highest - lowest, 0.0)[..., None], np.float64)
+
+
+def _vacuous(limit: Array, reach: Array) -> Bools:
+    return np.asarray((reach > 0) & (~np.isfinite(limit) | (limit >= reach / 2)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +207,22 @@ def _roundings(dtype: str, ar: Arithmetic) -> tuple[_Rounding, _Rounding]:
 
     declared = () if ar.p is None else (ar.p,)
     return of(*declared), of(*declared, *((ar.out,) if half else ()))
+
+
+def _octaves(ar: Arithmetic) -> float:
+    """By how much a factor log2(e) may enlarge something (more than 1.4427); 1 where none may."""
+    return 1.45 if ar.fold else 1.0
+
+
+def _factors(x: Inputs, ar: Arithmetic) -> tuple[float, float]:
+    """The least and the most by which dS may be multiplied before it is rounded (section 15).
+
+    What is left of the scale then multiplies its products, and is at most as large as the most.
+    """
+    parts = [1.0, abs(x.exact_scale)]
+    if x.softcap:
+        parts += [x.softcap, abs(x.exact_scale) / x.softcap]
+    return min(parts) / _octaves(ar), max(parts) * _octaves(ar)
 
 
 def _weight_error(
@@ -211,6 +263,7 @@ def _score_gradient_error(
     ar: Arithmetic,
     u: float,
     rounding: _Rounding,
+    shrink: float,
     p: Array,
     e_p: Array,
     delta_off: Array,
@@ -228,8 +281,13 @@ def _score_gradient_error(
     e_delta = (1 + gamma(2 * dv + 6, u)) * delta_off + (2 * n + 4) * ar.eta
     e_delta = e_delta + gamma(n + 2 * dv + 6, u) * (most_p * back.f).sum(-1, keepdims=True)
     e_delta = e_delta + small * (1 + most_p.sum(-1, keepdims=True))
+    if ar.normalizer != "before_rounding" and ar.p is not None:
+        # P divided by a sum of other roundings of P does not sum to 1.
+        most_f = (most_p * back.f).sum(-1, keepdims=True)
+        e_delta = e_delta + gamma(2, ar.p.unit_roundoff) * most_f
     e_dp = gamma(dv + 3, u) * back.f + small
     e_g = (e_dp + e_delta) * (1 + 2 * u) + u * g + ar.eta
+    lost = np.full_like(p, ar.eta)
     e_ds = np.where(x.visible, e_p * g + most_p * (e_g + 3 * u * (g + e_g)) + 3 * ar.eta, 0.0)
     if x.softcap:
         e_tanh = score / x.softcap + 4 * u
@@ -238,12 +296,13 @@ def _score_gradient_error(
         e_slope = np.minimum(2 * tanh * e_tanh + e_tanh**2 + 4 * u, 1 + 100 * u)
         e_slope = e_slope + back.slope_radius
         slope = back.slope + e_slope
+        # The slope may be multiplied by the scale over the cap, and underflow, first.
+        lost = lost + ar.eta * (p * g + e_ds)
         e_ds = slope * e_ds + (e_slope + 3 * u * slope) * (p * g + e_ds) + 2 * ar.eta
         e_ds = np.where(x.visible, e_ds, 0.0)
     size = np.abs(back.ds)
-    # The scale may be multiplied into dS before it is rounded.
-    least = (size - back.ds_radius - e_ds) * min(1.0, abs(x.exact_scale))
-    lost = ar.eta + np.where(least >= rounding.normal, 0.0, rounding.kappa)
+    normal = shrink * (size - back.ds_radius - e_ds) >= rounding.normal
+    lost = lost + np.where(normal, 0.0, rounding.kappa)
     lost = np.where(x.visible, lost, 0.0)
     return e_ds + rounding.unit * (size + back.ds_radius + e_ds), lost
 
