@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from flashcheck.formats import FORMATS, Array, Bools, Format
+from flashcheck.formats import FLOAT8, FORMATS, Array, Bools, Format
 
 Layout = Literal[
     "contiguous",
@@ -58,7 +58,14 @@ class Inputs:
     places [Lq], queries: the queries at hand stand at these places in a longer call of so many
     (`oracle.rows` makes such parts); None, None is a whole call.
 
-    Errors: ValueError for a window, softcap, alibi_slopes or sinks that is none of these.
+    q_descale, k_descale, v_descale, for float8 only: float32 factors, FlashAttention-3's names.
+    The result is that of attention on q q_descale, k k_descale and v v_descale. A factor is one
+    number (per tensor), [B, Hkv] (per head; all query heads of a key head share q's), or
+    [B, Hkv, N] (per block): N = ceil(L / block), block being the first of `descale_block` for
+    q and the second for k and v; with blocks of 1, the default, one for each position. q's may
+    have Hq heads as well, and an axis of length 1 repeats.
+
+    Errors: ValueError for a window, softcap, alibi_slopes, sinks or factor that is none of these.
     """
 
     dtype: str
@@ -79,6 +86,10 @@ class Inputs:
     sinks: Array | None = None
     places: NDArray[np.int64] | None = None
     queries: int | None = None
+    q_descale: Array | None = None
+    k_descale: Array | None = None
+    v_descale: Array | None = None
+    descale_block: tuple[int, int] = (1, 1)
 
     def __post_init__(self) -> None:
         if len(self.window) != 2 or min(self.window) < -1:
@@ -93,6 +104,70 @@ class Inputs:
                 )
             if given is not None and not np.isfinite(given).all():
                 raise ValueError(f"{name} holds NaN or infinity; leave the option out instead")
+        if min(self.descale_block) < 1:
+            raise ValueError(
+                f"descale_block is {self.descale_block}; a block has 1 position or more"
+            )
+        for name in ("q", "k", "v"):
+            self._check_descale(name)
+
+    def _check_descale(self, of: str) -> None:
+        name, given, tensor = f"{of}_descale", getattr(self, f"{of}_descale"), getattr(self, of)
+        if given is None:
+            return
+        if self.dtype not in FLOAT8:
+            raise ValueError(f"{name} is for float8 only; the inputs are {self.dtype}")
+        if not (np.isfinite(given).all() and (FORMATS["float32"].round(given) == given).all()):
+            raise ValueError(f"{name} must hold finite float32 numbers")
+        blocks = -(-tensor.shape[2] // self.descale_block[of != "q"])
+        allowed = ((1, tensor.shape[0]), (1, self.k.shape[1], tensor.shape[1]), (1, blocks))
+        fits = len(given.shape) in (2, 3) and all(
+            n in of_axis for n, of_axis in zip(given.shape, allowed, strict=False)
+        )
+        if not fits and given.size != 1:
+            b, heads = tensor.shape[0], self.k.shape[1]
+            raise ValueError(
+                f"{name} has shape {list(given.shape)}; it must be a number, [B, Hkv], here "
+                f"[{b}, {heads}], or [B, Hkv, blocks], here [{b}, {heads}, {blocks}]"
+            )
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """The names of the factors that are given."""
+        names = ("q_descale", "k_descale", "v_descale")
+        return tuple(name for name in names if getattr(self, name) is not None)
+
+    def descale(self, of: Literal["q", "k", "v"]) -> Array:
+        """The factor of each row of q, k or v, to be multiplied with it: [B, H, L, 1] or ones.
+
+        H is Hq for q and Hkv for k and v; an axis on which the factor is constant may be 1.
+        """
+        given: Array | None = getattr(self, f"{of}_descale")
+        if given is None or given.size == 1:
+            return np.full((1, 1, 1, 1), 1.0 if given is None else given.item())
+        if given.ndim == 2:
+            given = given[..., None]
+        tensor: Array = getattr(self, of)
+        if given.shape[2] != 1:
+            given = given[:, :, np.arange(tensor.shape[2]) // self.descale_block[of != "q"]]
+        if given.shape[1] not in (1, tensor.shape[1]):
+            given = np.repeat(given, self.heads_per_kv, axis=1)
+        return given[..., None]
+
+    @cached_property
+    def exact_q(self) -> Array:
+        """q times its factor, exactly: 4 bits times 24 fit float64."""
+        return self.q if self.q_descale is None else self.q * self.descale("q")
+
+    @cached_property
+    def exact_k(self) -> Array:
+        """k times its factor, exactly."""
+        return self.k if self.k_descale is None else self.k * self.descale("k")
+
+    @cached_property
+    def exact_v(self) -> Array:
+        """v times its factor, exactly."""
+        return self.v if self.v_descale is None else self.v * self.descale("v")
 
     @property
     def format(self) -> Format:
@@ -170,7 +245,7 @@ class Inputs:
         return np.where(np.isneginf(self.mask), -np.inf, 0.0)
 
     def options(self) -> dict[str, object]:
-        """The keyword arguments of the call except attn_mask's tensor: it is `mask`.
+        """The keyword arguments of the call except attn_mask's tensor and the factors of float8.
 
         Raises NotImplementedError for options that no kernel is passed yet.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -39,19 +40,23 @@ class Contract:
     rescale_threshold        octaves by which the running maximum may lag
     scale_in_input_dtype     q or k times scale is rounded to the input dtype
     flushes_subnormals       None: float32 results may flush to zero on CUDA, not on a CPU
+    p_offset                 octaves by which P is enlarged before it is rounded (None: any or none)
+
+    "e8m13", for qk and accumulator, is the float8 accumulator of Hopper's and Ada's tensor cores.
     """
 
-    qk: Literal["float32", "tf32", "tf32x3", "float64"] = "float32"
+    qk: Literal["float32", "tf32", "tf32x3", "float64", "e8m13"] = "float32"
     statistics: Literal["float32", "float64"] = "float32"
     exp_error: float | None = None
     exp_form: Literal["any", "exp", "exp2", "exp2_fma"] = "any"
     p_dtype: str | None = None
     normalizer: Literal["before_rounding", "after_rounding", "either"] = "before_rounding"
-    accumulator: Literal["float32", "float64"] = "float32"
+    accumulator: Literal["float32", "float64", "e8m13"] = "float32"
     kv_block: int | None = None
     rescale_threshold: float = 0.0
     scale_in_input_dtype: bool = False
     flushes_subnormals: bool | None = None
+    p_offset: float | None = None
 
     def __post_init__(self) -> None:
         _check_choices(self)
@@ -63,6 +68,8 @@ class Contract:
             raise ValueError(f"kv_block is {self.kv_block}; it must be at least 1 key, or None")
         if self.rescale_threshold < 0:
             raise ValueError(f"rescale_threshold is {self.rescale_threshold!r}; 0 or more octaves")
+        if self.p_offset is not None and not 0 <= self.p_offset < math.inf:
+            raise ValueError(f"p_offset is {self.p_offset!r}; 0 or more octaves, or None")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flashcheck import arena
-from flashcheck.formats import DTYPES, Array, Bools
+from flashcheck.formats import DTYPES, FLOAT8, Array, Bools
 from flashcheck.inputs import Inputs
 
 if TYPE_CHECKING:
@@ -36,13 +36,21 @@ def inputs_of(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    q_descale: torch.Tensor | float | None = None,
+    k_descale: torch.Tensor | float | None = None,
+    v_descale: torch.Tensor | float | None = None,
+    descale_block: tuple[int, int] = (1, 1),
 ) -> Inputs:
     """One call of attention on tensors that are at hand, for `assert_within_bound`.
 
     query [B, Hq, Lq, D], key [B, Hkv, Lk, D], value [B, Hkv, Lk, Dv], of one dtype (float64,
-    float32, float16 or bfloat16), on any device; attn_mask, of rank 1 to 4, broadcasts to
-    [B, Hq, Lq, Lk] and is bool, float32 or of query's dtype. The options mean what they mean
-    to torch's scaled_dot_product_attention. Everything is copied.
+    float32, float16, bfloat16, float8_e4m3fn or float8_e5m2), on any device; attn_mask, of rank
+    1 to 4, broadcasts to [B, Hq, Lq, Lk] and is bool, float32 or of query's dtype. The options
+    mean what they mean to torch's scaled_dot_product_attention. Everything is copied.
+
+    q_descale, k_descale, v_descale, for float8: float32 factors of query, key and value, per
+    tensor (a number), per head [B, Hkv] or per block [B, Hkv, ceil(L / block)], with
+    descale_block = (queries, keys) of a block; a query head uses the factor of its key head.
 
     Raises TypeError for what is no tensor; ValueError for dtypes and shapes that do not fit,
     and for NaN or infinity, about which the bound says nothing (in a mask, -inf hides a key).
@@ -50,9 +58,10 @@ def inputs_of(
     named = {"query": query, "key": key, "value": value}
     dtype, mask_dtype = _dtype("query", query), "bool"
     for name, tensor in named.items():
-        if _dtype(name, tensor) != dtype or dtype not in DTYPES:
+        if _dtype(name, tensor) != dtype or dtype not in (*DTYPES, *FLOAT8):
             given = ", ".join(f"{n} {_dtype(n, t)}" for n, t in named.items())
-            raise ValueError(f"dtypes are {given}; they must be one of {', '.join(DTYPES)}")
+            allowed = ", ".join((*DTYPES, *FLOAT8))
+            raise ValueError(f"dtypes are {given}; they must be one of {allowed}")
         if tensor.ndim != 4:
             raise ValueError(f"{name} has shape {list(tensor.shape)}; it must have four axes")
     _check_shapes(query, key, value, enable_gqa)
@@ -67,7 +76,17 @@ def inputs_of(
     return Inputs(
         dtype=dtype, q=q, k=k, v=v, scale=scale, is_causal=is_causal, mask=mask,
         mask_dtype=mask_dtype, enable_gqa=enable_gqa,
+        q_descale=_descale("q_descale", q_descale), k_descale=_descale("k_descale", k_descale),
+        v_descale=_descale("v_descale", v_descale), descale_block=descale_block,
     )  # fmt: skip
+
+
+def _descale(name: str, given: torch.Tensor | float | None) -> Array | None:
+    if given is None or isinstance(given, int | float):
+        return None if given is None else np.array(float(given))
+    if _dtype(name, given) != "float32":
+        raise ValueError(f"{name} is {_dtype(name, given)}; it must be float32")
+    return _float64(given)
 
 
 def _dtype(name: str, tensor: object) -> str:

@@ -26,6 +26,8 @@ u_o of the output; gamma_n = n u / (1 - n u). docs/bound.md has the derivation a
 lse: |lse^ - lse| <= min(sum p_j (e^{H_j} - 1), max H_j) + the errors of the logarithm and of
 the final sum, with H_j = delta_j + r_j + gamma_l: here common factors do not cancel.
 
+float8 (docs/bound.md, section 18) adds its factors, offsets of P and shortened accumulators.
+
 softcap, ALiBi and sinks (docs/bound.md, section 12) add to delta_j; a sink is a key of value 0.
 
 Outside the contract's range the bound is infinite.
@@ -41,6 +43,7 @@ import numpy as np
 from flashcheck.bounds.arithmetic import Arithmetic as Arithmetic
 from flashcheck.bounds.arithmetic import arithmetic as arithmetic
 from flashcheck.bounds.extent import in_contract
+from flashcheck.bounds.float8 import narrow
 from flashcheck.bounds.lse import lse_bound
 from flashcheck.bounds.out import out_bound
 from flashcheck.bounds.scores import alibi_offset, score_error
@@ -67,12 +70,21 @@ class Bound:
     vacuous: Bools
 
 
-def bound(x: Inputs, at: Attention, contract: Contract, device: str = "cpu") -> Bound:
+def bound(
+    x: Inputs,
+    at: Attention,
+    contract: Contract,
+    device: str = "cpu",
+    out_dtype: str | None = None,
+) -> Bound:
     """The bound on |out - exact out| and |lse - exact lse| of a kernel that keeps `contract`.
 
-    `at` is the float64 tier's evaluation of the same inputs.
+    `at` is the float64 tier's evaluation of the same inputs; `out_dtype` the dtype of the
+    output where it is not the inputs': bfloat16 (None) or float16 for float8.
+
+    Errors: those of `arithmetic`.
     """
-    ar = arithmetic(contract, x.dtype, device)
+    ar = arithmetic(contract, x.dtype, device, out_dtype)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         np.setbufsize(BUFFER)
         keys, seen, delta = with_sink(x, at, ar, score_error(x, at, ar))
@@ -83,6 +95,8 @@ def bound(x: Inputs, at: Attention, contract: Contract, device: str = "cpu") -> 
             magnitude = 5 * gap
         else:
             magnitude = np.abs(keys.s) + np.abs(at.m)[..., None] + 5 * gap + 2 * offset[..., None]
+        if ar.most_offset:
+            magnitude = magnitude + 3 * ar.most_offset * math.log(2)
         if x.sinks is not None:
             magnitude[..., :1] += 6 * above[..., None]
         r = np.where(
@@ -92,7 +106,7 @@ def bound(x: Inputs, at: Attention, contract: Contract, device: str = "cpu") -> 
             - math.log1p(-min(ar.rescales(seen.shape[3]), 0.5)),
             0.0,
         )
-        out, largest = out_bound(keys, seen, ar, delta, r)
+        out, largest = out_bound(keys, seen, ar, delta, r, narrow(x))
         lse = lse_bound(keys, ar, delta, r, above, offset)
         inside = in_contract(x, at, ar, delta_max[..., 0])
         out = np.where(np.abs(at.out) + out < ar.out.max_finite, out, np.inf)

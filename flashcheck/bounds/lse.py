@@ -30,12 +30,12 @@ def lse_bound(
     mean = np.where(wild, np.inf, (at.p * np.expm1(np.minimum(h, 300.0))).sum(-1))
     counts = (at.p > 0) | (wild[..., None] & (r > 0))
     worst = np.where(counts, h, 0.0).max(-1, initial=0.0)
-    # With a lagging maximum m is smaller and log l larger by as much.
-    log_l = np.log(np.maximum(at.l, 1.0)) + ar.lag * math.log(2) + lead
+    # With a lagging maximum m is smaller and log l larger by as much; so with an offset.
+    log_l = np.log(np.maximum(at.l, 1.0)) + (ar.lag + ar.most_offset) * math.log(2) + lead
     log_error = LOG_ERROR if ar.u > 2.0**-50 else 4 * ar.u
     flush = n * (EXP_FLUSH * (1 + 2.0**ar.lag) + 3 * ar.eta)
     if ar.normalizer != "before_rounding" and ar.p is not None:
-        flush = flush + n * ar.p.min_subnormal
+        flush = flush + n * ar.p.min_subnormal * 2.0**-ar.least_offset
     final = ar.u * (6 * np.abs(at.m) + 8 * log_l + 4 * np.abs(at.lse) + 12 * offset) + ar.eta
     scores = 10 * ar.u * delta.max(-1, initial=0.0)
     total = np.minimum(mean, worst) + log_error + flush + final + scores

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flashcheck.bounds.arithmetic import EXP_FLUSH, WILD, Arithmetic
+from flashcheck.bounds.float8 import Narrow
 from flashcheck.formats import Array, Bools
 from flashcheck.oracle.float64 import Attention, absolute, gamma
 
@@ -13,12 +14,17 @@ CHUNK = 1 << 15
 
 
 def out_bound(
-    at: Attention, seen: Bools, ar: Arithmetic, delta: Array, r: Array
+    at: Attention,
+    seen: Bools,
+    ar: Arithmetic,
+    delta: Array,
+    r: Array,
+    narrow: Narrow | None = None,
 ) -> tuple[Array, Array]:
     """(the bound, the largest |v| that the row sees), each [B, Hq, Lq, Dv].
 
     `seen` [B, Hq, Lq, n] says which key each row sees, delta and r how far its score and the
-    rest of its weight may be off.
+    rest of its weight may be off; `narrow` the values as float8, where they are.
     """
     n = seen.shape[3]
     p = at.p
@@ -40,6 +46,8 @@ def out_bound(
     conditioning, spread, largest = _centred(seen, c, grown, at)
 
     gamma_acc = gamma(ar.chain(n), ar.acc)
+    if narrow is not None:
+        gamma_acc = (1 + gamma_acc) * (1 + gamma(narrow.roundings, ar.u)) - 1
     gamma_l = gamma(ar.chain(n), ar.u)
     # P normalized first divides each term: 4 u.
     products = absolute(q * ((1 + 4 * ar.u) * (1 + gamma_acc) * growth - 1), at.v)
@@ -53,18 +61,18 @@ def out_bound(
         rounding = u_p * (1 + gamma_acc) * np.maximum(before, after)
         # P's rounding meets the other errors where it enters the normalizer too.
         products, normalizer = products * (1 + 4 * u_p), normalizer * (1 + 4 * u_p)
-        kappa = ar.p.min_normal if ar.flushes and ar.p.min_exponent < -100 else 0.0
-        kappa = max(kappa, ar.p.underflow)
         # Only a weight that can lie below P's smallest normal number underflows. Normalized
         # first, P is smallest: p_j itself.
         small = p * np.exp(-2 * np.minimum(delta + r, 300.0).max(-1, keepdims=True, initial=0.0))
-        lost = np.where(seen & (small < ar.p.min_normal), kappa, 0.0)
+        lost = np.where(seen & (small < ar.normal_p), ar.lost_in_p, 0.0)
     # Weights: exp flushed in P; in a rescale factor, of terms that a lagging maximum lets reach
     # 2^lag; and P / l underflowing.
     flushed = EXP_FLUSH * (1 + 2.0**ar.lag)
     lost = np.where(seen, lost + flushed + 2 * ar.eta, 0.0)
     # Products, rescales and, where results may flush, sums; twice for merged splits.
     underflow = absolute(lost, at.v) + (4 * n + 6) * ar.eta
+    if narrow is not None:
+        underflow = underflow + narrow.lost(ar, seen, grown, (1 + 4 * ar.u) * (1 + gamma_acc))
     lost_sum = lost.sum(-1, keepdims=True) + n * ar.eta
     relative = normalizer + lost_sum
     if ar.p is not None:

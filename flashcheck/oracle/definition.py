@@ -3,9 +3,10 @@ r"""The definition of attention, index by index, in multiple precision.
 For query row (b, h, i), with c = h // (Hq / Hkv) and J the keys that the row sees,
 
     t_j = scale * sum_d q[b, h, i, d] k[b, c, j, d],                 j in J
+                                                     (times q_descale and k_descale: float8)
     s_j = cap tanh(t_j / cap) - slope_h |i + Lk - Lq - j| + bias_j   (t_j where there is no cap)
     lse = log (sum_{j in J} exp(s_j) [+ exp(sink_h)]),
-    out_e = sum_{j in J} exp(s_j - lse) v[b, c, j, e].
+    out_e = sum_{j in J} exp(s_j - lse) v[b, c, j, e]               (times v_descale: float8).
 
 This is the last word of the oracle. It is deliberately plain and slow, and it shares no
 code with a kernel or with another tier: from `Inputs` it reads the raw tensors, the options
@@ -15,16 +16,18 @@ and the mask, and it derives by itself who sees whom. A sink is computed as a ke
 w = 2^-prec and no underflow or overflow; of its exp, log and tanh only an error of 16 w is
 assumed (they are documented as accurate to about one). Let n = |J|, one more with a sink, and
 A >= |scale| sum_d |q_d k_jd| + |slope (i + Lk - Lq - j)| + |bias_j| for every j in J, and
-A >= |sink|. A score carries at most d + 5 roundings of quantities bounded by A. A cap, whose
+A >= |sink|. A score carries at most d + 5 roundings of quantities bounded by A, and two more
+with the factors of q and k; A and |v_j| stand for what has its factor. A cap, whose
 tanh has a slope of at most 1, adds one rounding before tanh, its 16, and one after; ALiBi two.
 The distance to the row maximum is one more, of at most 2 A, so that each weight is
 exp(s_j - m) e^t with
 
-    |t| <= w ((d + 28) A + 17) <= w (d + 45) max(1, A) =: H     (Higham 2002, lemma 3.1).
+    |t| <= w ((d + 30) A + 17) <= w (d + 47) max(1, A) =: H     (Higham 2002, lemma 3.1).
 
-Sums of n terms, the products with v and the division add at most (2 n + 6) w, hence
+Sums of n terms, the products with v, which may have a factor, and the division add at most
+(2 n + 7) w, hence
 
-    |error of out_e| <= (exp(2 H + (2 n + 6) w) - 1) sum_j p_j |v_je|,
+    |error of out_e| <= (exp(2 H + (2 n + 7) w) - 1) sum_j p_j |v_je|,
     |error of lse|   <= H + n w + 17 w log(n) + 2 w (A + log n),
 
 with p_j the softmax weights. Both brackets stay below w C with
@@ -106,6 +109,22 @@ def bias(inputs: Inputs, row: Row, j: int) -> float:
     return float(_mask_entry(inputs, row, j))
 
 
+def descale(inputs: Inputs, of: str, b: int, h: int, place: int) -> float:
+    """The factor of row `place` of head h of q, k or v; 1 without."""
+    given = getattr(inputs, f"{of}_descale")
+    if given is None:
+        return 1.0
+    if given.size == 1:
+        return float(given.reshape(-1)[0])
+    heads = getattr(inputs, of).shape[1]
+    index = [
+        b,
+        h // (heads // given.shape[1]),
+        place // inputs.descale_block[0 if of == "q" else 1],
+    ]
+    return float(given[tuple(0 if n == 1 else i for n, i in zip(given.shape, index, strict=False))])
+
+
 def _mask_entry(inputs: Inputs, row: Row, j: int) -> Any:
     """mask[b, h, i, j], the mask's axes aligned at the last and repeated where of length 1."""
     assert inputs.mask is not None
@@ -131,6 +150,9 @@ def _row(
     k = {j: [float(x) for x in inputs.k[b, c, j]] for j in keys}
     v = {j: [float(x) for x in inputs.v[b, c, j]] for j in keys}
     biases = {j: bias(inputs, row, j) for j in keys}
+    of_q = descale(inputs, "q", b, h, i)
+    of_k = {j: descale(inputs, "k", b, c, j) for j in keys}
+    of_v = {j: descale(inputs, "v", b, c, j) for j in keys}
     numbers = [q, *k.values(), *v.values(), list(biases.values()), [inputs.scale or 0.0]]
     if not all(math.isfinite(x) for tensor in numbers for x in tensor):
         nothing = np.full(dv, np.nan)
@@ -141,6 +163,7 @@ def _row(
     magnitude = mp.mpf(1.0 if inputs.scale is None else abs(inputs.scale)) * d
     magnitude *= max(abs(x) for x in q)
     magnitude *= max(abs(x) for key in k.values() for x in key)
+    magnitude *= abs(of_q) * max(map(abs, of_k.values()))
     magnitude += max(abs(x) for x in biases.values())
     slope, place = 0.0, sum(_place(inputs, row))
     if inputs.alibi_slopes is not None:
@@ -156,7 +179,7 @@ def _row(
         dot = mp.mpf(0)
         for q_d, k_d in zip(q, k[j], strict=True):
             dot += mp.mpf(q_d) * mp.mpf(k_d)
-        t = scale * dot
+        t = scale * mp.mpf(of_q) * mp.mpf(of_k[j]) * dot
         if inputs.softcap:
             t = mp.mpf(inputs.softcap) * mp.tanh(t / mp.mpf(inputs.softcap))
         s[j] = t - mp.mpf(slope) * abs(place - j) + mp.mpf(biases[j])
@@ -170,14 +193,15 @@ def _row(
     for e in range(dv):
         total = mp.mpf(0)
         for j in keys:
-            total += p[j] * mp.mpf(v[j][e])
+            total += p[j] * mp.mpf(of_v[j]) * mp.mpf(v[j][e])
         out[e], out_low[e] = _pair(mp, total / normalizer)
     lse, lse_low = _pair(mp, m + mp.log(normalizer))
 
     # The slack and the added eta cover the roundings of these lines.
     tiny = 2.0 ** (1 - bits)
     weights = np.array([float(p[j] / normalizer) + _ETA for j in keys])
-    spread = weights @ (tiny * np.abs(np.array([v[j] for j in keys])) + _ETA)
+    values = np.array([[of_v[j] * x for x in v[j]] for j in keys])
+    spread = weights @ (tiny * np.abs(values) + _ETA)
     out_radius = (spread + _PAIR * np.abs(out)) * _SLACK + 2 * _ETA
     lse_radius = (tiny + _PAIR * abs(lse)) * _SLACK + 2 * _ETA
     return out, out_low, out_radius, (lse, lse_low, lse_radius)

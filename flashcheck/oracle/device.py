@@ -80,10 +80,10 @@ def parts(x: Inputs, device: str, scores: int = SCORES) -> Iterator[Part]:
     for batch, head in np.ndindex(b, hq):
         if head % x.heads_per_kv == 0:
             kv = head // x.heads_per_kv
-            k, v = tensor(x.k[batch, kv]), tensor(x.v[batch, kv])
+            k, v = tensor(x.exact_k[batch, kv]), tensor(x.exact_v[batch, kv])
         for first in range(0, lq, step):
             rows = slice(first, min(first + step, lq))
-            q = tensor(x.q[batch, head, rows])
+            q = tensor(x.exact_q[batch, head, rows])
             yield _part(x, (batch, head, rows), q, k, v)
 
 

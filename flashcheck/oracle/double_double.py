@@ -35,6 +35,8 @@ For the quotient o = N / l, from N'/l' - o = ((N' - N) - o (l' - l)) / l' and
 So it has the form (expm1(delta) + (3 L_n + c) U) sum p |v|, with each key weighing its own
 delta: a far key of huge magnitude and no weight costs nothing.
 
+float8's factors are in q, k and v, exactly: 28 bits fit float64, and `two_prod` takes any.
+
 **Domain.** |q|, |k|, |sigma| <= 2^990, |v| <= 2^960, A0_j, A_j <= 2^990 over the keys that a
 row sees, 2^-960 <= c <= 2^960; elsewhere, and where an element seen is not finite, the
 radius is infinite. Float64 must round to nearest and keep subnormals: see `selfcheck`.
@@ -88,9 +90,9 @@ def attention(inputs: Inputs) -> Value:
         lse = sinks.copy()
     if lk:
         scale = inverse_sqrt(d) if inputs.scale is None else (float(inputs.scale), 0.0)
-        q = inputs.q.reshape(groups, rows, d)
-        k = inputs.k.reshape(groups, lk, d)
-        v = inputs.v.reshape(groups, lk, dv)
+        q = inputs.exact_q.reshape(groups, rows, d)
+        k = inputs.exact_k.reshape(groups, lk, d)
+        v = inputs.exact_v.reshape(groups, lk, dv)
         visible = inputs.visible.reshape(by_head)
         added = [
             np.broadcast_to(term, (b, hq, lq, lk)).reshape(by_head)

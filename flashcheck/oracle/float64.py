@@ -21,6 +21,9 @@ z = min(0, min_j s_j): |s| + min(m - s, 746) grows with |s| below 0 and is at mo
 is at most twice H as above, and without biases 1 + 3 / (D + 4) times, since |s_j| and half of
 m - s_j are below max_j A_j.
 
+float8's factors are multiplied into q, k and v first, exactly. Their products, of 28 bits each,
+are then rounded: D - 1 sums and four more roundings, D + 3 in all.
+
 A softcap c tanh(s / c) has a derivative of at most 1, so delta_j does not grow; the quotient's
 rounding is worth at most as much relative to the result, since x tanh'(x) <= tanh(x), np.tanh
 has 4 u and the product u: gamma_7 |c tanh(s / c)| is added. ALiBi is exact, and its sum costs
@@ -95,15 +98,16 @@ def attention(x: Inputs) -> Attention:
     """Evaluate the definition in float64 with its radius. Shapes as in `Attention`."""
     *_, n, d, _ = x.shape
     repeat = x.heads_per_kv
-    k = np.repeat(x.k, repeat, axis=1) if repeat > 1 else x.k
-    v = np.repeat(x.v, repeat, axis=1) if repeat > 1 else x.v
+    q, k, v = x.exact_q, x.exact_k, x.exact_v
+    if repeat > 1:
+        k, v = np.repeat(k, repeat, axis=1), np.repeat(v, repeat, axis=1)
     scale = x.exact_scale
     hides = not x.visible.all()
     with np.errstate(over="ignore", invalid="ignore"):
         np.setbufsize(BUFFER)
-        raw = _raw(x.q, k)
+        raw = _raw(q, k)
         a = abs(scale) * raw
-        dot = x.q @ k.swapaxes(2, 3)
+        dot = q @ k.swapaxes(2, 3)
         dot *= scale
         s, delta = dot, gamma(d + 4, U64) * a
         if x.softcap:

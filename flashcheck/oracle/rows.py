@@ -7,10 +7,12 @@ its keys cost, whatever else the call holds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flashcheck.formats import Array
 from flashcheck.inputs import Inputs
 from flashcheck.oracle.definition import Row
 
@@ -46,7 +48,7 @@ def at_risk(x: Inputs, count: int, seed: int = 0) -> list[Row]:
     if b * h * n <= count:
         return [(int(i), int(j), int(k)) for i, j, k in np.ndindex(b, h, n)]
     rng = np.random.default_rng(seed)
-    largest = np.argsort(-np.abs(x.q).sum(-1), axis=None, kind="stable")[: count // 3]
+    largest = np.argsort(-np.abs(x.exact_q).sum(-1), axis=None, kind="stable")[: count // 3]
     blocks = np.unique(np.clip(np.arange(0, n + 16, 16)[:, None] + [-1, 0], 0, n - 1))
     inner = rng.choice(blocks, min(len(blocks), count // 3), replace=False)
     edges = np.unique([0, n - 1, *inner])
@@ -76,4 +78,17 @@ def _part(x: Inputs, b: int, h: int, at: NDArray[np.int64]) -> Inputs:
         alibi_slopes=None if x.alibi_slopes is None else x.alibi_slopes[h : h + 1],
         sinks=None if x.sinks is None else x.sinks[h : h + 1],
         places=own, queries=x.q.shape[2] if x.queries is None else x.queries,
+        q_descale=_factor(x, "q", b, h, at), k_descale=_factor(x, "k", b, kv),
+        v_descale=_factor(x, "v", b, kv), descale_block=(1, 1),
     )  # fmt: skip
+
+
+def _factor(
+    x: Inputs, of: Literal["q", "k", "v"], b: int, h: int, at: NDArray[np.int64] | None = None
+) -> Array | None:
+    """[1, 1, L]: the factor of each position of a head, or of those at `at`; None without one."""
+    if getattr(x, f"{of}_descale") is None:
+        return None
+    tensor: Array = getattr(x, of)
+    every = np.broadcast_to(x.descale(of), (*tensor.shape[:3], 1))[b, h, :, 0]
+    return (every if at is None else every[at])[None, None]
