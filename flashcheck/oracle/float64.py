@@ -105,7 +105,7 @@ def attention(x: Inputs) -> Attention:
     hides = not x.visible.all()
     with np.errstate(over="ignore", invalid="ignore"):
         np.setbufsize(BUFFER)
-        raw = _raw(q, k)
+        raw = absolute_scores(q, k)
         a = abs(scale) * raw
         dot = q @ k.swapaxes(2, 3)
         dot *= scale
@@ -172,7 +172,7 @@ def _blocks(t: Array) -> Iterator[slice]:
         yield slice(i, i + step)
 
 
-def _raw(q: Array, k: Array) -> Array:
+def absolute_scores(q: Array, k: Array) -> Array:
     """sum |q||k| [B, H, Lq, Lk]."""
     q = np.abs(q)
     raw = np.empty((*q.shape[:3], k.shape[2]))

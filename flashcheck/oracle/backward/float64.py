@@ -38,7 +38,15 @@ import numpy as np
 from flashcheck.formats import Array, Bools
 from flashcheck.inputs import Inputs
 from flashcheck.oracle.backward.gradients import Enclosure, check
-from flashcheck.oracle.float64 import EXP_ERROR, U64, Attention, gamma
+from flashcheck.oracle.float64 import (
+    BUFFER,
+    EXP_ERROR,
+    U64,
+    Attention,
+    absolute,
+    absolute_scores,
+    gamma,
+)
 
 TINY = 2.0**-1021
 
@@ -75,9 +83,10 @@ def backward(x: Inputs, dout: Array, at: Attention) -> Backward:
     b, _, hkv, lq, n, _, dv = x.shape
     scale, repeat = abs(x.exact_scale), x.heads_per_kv
     k = np.repeat(x.k, repeat, axis=1) if repeat > 1 else x.k
-    abs_dout, abs_k, abs_q = np.abs(dout), np.abs(k), np.abs(x.q)
+    abs_dout, abs_q = np.abs(dout), np.abs(x.q)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        f = abs_dout @ np.abs(at.v).swapaxes(2, 3)
+        np.setbufsize(BUFFER)
+        f = absolute_scores(dout, at.v)
         dp = dout @ at.v.swapaxes(2, 3)
         delta = (dout * at.out).sum(-1, keepdims=True)
         off = at.out_radius + gamma(dv, U64) * np.abs(at.out)
@@ -104,14 +113,17 @@ def backward(x: Inputs, dout: Array, at: Attention) -> Backward:
 
         many = gamma(n + 4, U64)
         dq = (ds @ k) * x.exact_scale
-        e_dq = scale * ((e_ds + many * (np.abs(ds) + e_ds)) @ abs_k) + n * TINY * (1 + scale)
+        e_dq = scale * absolute(e_ds + many * (np.abs(ds) + e_ds), k) + n * TINY * (1 + scale)
         rows = repeat * lq
         many = gamma(rows + 4, U64)
-        dk = columns(ds, x.q) * x.exact_scale
-        e_dk = scale * columns(e_ds + many * (np.abs(ds) + e_ds), abs_q)
-        e_dk = e_dk + rows * TINY * (1 + scale)
+        dk = columns(ds, x.q)
+        dk *= x.exact_scale
+        e_dk = columns(e_ds + many * (np.abs(ds) + e_ds), abs_q)
+        e_dk *= scale
+        e_dk += rows * TINY * (1 + scale)
         d_v = columns(at.p, dout)
-        e_dv = columns(e_p + many * (at.p + e_p), abs_dout) + rows * TINY
+        e_dv = columns(e_p + many * (at.p + e_p), abs_dout)
+        e_dv += rows * TINY
     touched = x.visible.reshape(b, hkv, repeat * lq, n, 1).any(2)
     return Backward(
         f=f, g=g, g_radius=e_g, ds=ds, ds_radius=e_ds, slope=slope, slope_radius=e_slope, rho=rho,
@@ -132,6 +144,10 @@ def _slope(x: Inputs, at: Attention) -> tuple[Array, Array]:
 
 def _enclose(value: Array, radius: Array, touched: Bools) -> Enclosure:
     """Exactly 0 where nothing contributes; an infinite radius where something overflowed."""
-    radius = np.where(np.isfinite(radius) & np.isfinite(value), 1.01 * radius, np.inf)
-    value, radius = np.where(touched, value, 0.0), np.where(touched, radius, 0.0)
+    radius = 1.01 * radius
+    finite = np.isfinite(radius) & np.isfinite(value)
+    if not finite.all():
+        radius = np.where(finite, radius, np.inf)
+    if not touched.all():
+        value, radius = np.where(touched, value, 0.0), np.where(touched, radius, 0.0)
     return Enclosure(value, np.zeros_like(value), radius)
