@@ -109,7 +109,7 @@ def gradient_bound(
             """From the sums over `terms` terms of error, of what underflows, of magnitude with
             its factor and without: the error before the last rounding."""
             error, absolute, magnitude, plain = sums
-            relative = (1 + gamma(terms, ar.acc)) * (1 + gamma(8, u)) - 1
+            relative = (1 + gamma(terms, ar.acc)) * (1 + gamma(10, u)) - 1
             # q or k times a part of the scale may underflow, and meets the other part after.
             part = stretch if x.softcap else max(1.0, math.sqrt(scale)) * _octaves(ar)
             small = ar.eta * (stretch * (2 * terms + 4) + part * (plain + magnitude))
