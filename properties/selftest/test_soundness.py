@@ -42,6 +42,17 @@ def test_a_bound_that_is_too_narrow_is_found(task: int, monkeypatch: pytest.Monk
     assert any("times the bound, out" in said for said in tally.violations)
 
 
+def test_a_single_problem_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["soundness.py", "--only", "2:17", "--seed", "7"])
+    assert soundness.main() == 0
+    said = capsys.readouterr().out
+    assert "float16" in said
+    assert "contract=Contract(" in said
+    assert "task 2:17" in said
+
+
 def test_a_run_that_catches_nothing_proves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     tally = Tally()
     assert "no mistake was caught" in missed(tally)
