@@ -1,6 +1,6 @@
 """What the oracle and the bound cost, against mpmath and Arb, on one problem in one run.
 
-    pip install --group bench && python benchmarks/oracle_speed.py
+    pip install --group bench && OMP_NUM_THREADS=1 python benchmarks/oracle_speed.py
 
 The problem: 16 queries, 1,024 keys, head size 64, bfloat16, normal noise. The mpmath loop is
 the definition as one would write it, at 50 digits; Arb's is a matrix of balls at 128 bits.
