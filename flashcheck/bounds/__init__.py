@@ -40,6 +40,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flashcheck.bounds.arithmetic import WILD
 from flashcheck.bounds.arithmetic import Arithmetic as Arithmetic
 from flashcheck.bounds.arithmetic import arithmetic as arithmetic
 from flashcheck.bounds.extent import in_contract
@@ -90,9 +91,13 @@ def bound(
         keys, seen, delta = with_sink(x, at, ar, score_error(x, at, ar))
         delta_max = delta.max(-1, keepdims=True, initial=0.0)
         gap = np.where(seen, at.m[..., None] - keys.s, 0.0)
+        spread = gap.max(-1, keepdims=True, initial=0.0) + 2 * delta_max
         above, offset = lead(x, at), alibi_offset(x)
         if ar.exact_difference:
-            magnitude = 5 * gap
+            # Splits may be merged by their lse, each between s and the row's, and rounded.
+            largest = np.maximum(np.abs(keys.s), np.abs(at.lse)[..., None])
+            magnitude = 5 * gap + np.minimum(largest, np.abs(keys.s) + np.abs(at.m)[..., None])
+            magnitude = magnitude + 2 * offset[..., None]
         else:
             magnitude = np.abs(keys.s) + np.abs(at.m)[..., None] + 5 * gap + 2 * offset[..., None]
         if ar.most_offset:
@@ -103,7 +108,7 @@ def bound(
             seen,
             ar.u * (magnitude + 6 * (delta + delta_max))
             - math.log1p(-ar.exp)
-            - math.log1p(-min(ar.rescales(seen.shape[3]), 0.5)),
+            - np.log1p(-np.minimum(ar.rescales(seen.shape[3], spread), 0.5)),
             0.0,
         )
         out, largest = out_bound(keys, seen, ar, delta, r, narrow(x))
@@ -111,10 +116,13 @@ def bound(
         inside = in_contract(x, at, ar, delta_max[..., 0])
         out = np.where(np.abs(at.out) + out < ar.out.max_finite, out, np.inf)
         # The weights at hand are themselves off by this much.
-        slack = EVALUATION * np.exp(np.minimum(4 * at.lse_radius, 1.0))
+        off = 4 * at.lse_radius
+        slack = EVALUATION * np.exp(np.minimum(off, 1.0))
+        # Where scores err wildly the bound on out does not depend on the weights.
+        weighed = EVALUATION * np.exp(np.minimum(off, np.where(delta_max[..., 0] > WILD, 1, 300)))
     # A row that sees no key is fixed by the contract, if its hidden scores fit; a sink alone is
     # its lse, but for the logarithm.
-    out = np.where(at.seen[..., None], out * slack[..., None], 0.0)
+    out = np.where(at.seen[..., None], out * weighed[..., None], 0.0)
     lse = np.where(at.seen | (x.sinks is not None), lse * slack, 0.0)
     out = np.where(np.isnan(out) | ~inside[..., None], np.inf, out)
     lse = np.where(np.isnan(lse) | ~inside, np.inf, lse)

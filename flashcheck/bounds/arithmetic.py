@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from flashcheck.formats import FLOAT8, FLOAT8_OUTPUTS, FORMATS, Format
+import numpy as np
+
+from flashcheck.formats import FLOAT8, FLOAT8_OUTPUTS, FORMATS, Array, Format
 from flashcheck.kernel import Contract
 
 EXP_FLUSH = 2.0**-124
@@ -29,7 +31,10 @@ class Arithmetic:
     """A contract's numbers for one dtype and device.
 
     u: unit roundoff of the statistics; qk, acc: of the two products' sums (a tensor core
-    truncates, which doubles it); input_error: relative error of each factor of q.k;
+    truncates, which doubles it); scaling: of the scale and its product with q, k or q.k, and
+    scaling_loss: what such a product may lose absolutely beside eta; division: of the quotient
+    P.V / normalizer; terms: products that each product of q.k is made of; input_error: relative
+    error of each factor of q.k;
     exp: relative error of exp; p: format of P or None where P is not rounded further;
     eta: absolute error of a float32 result that underflows; limit: a quarter of the largest
     finite statistic; scaled: format to which q or k times scale is rounded, or None; lag:
@@ -42,7 +47,11 @@ class Arithmetic:
     u: float
     qk: float
     acc: float
+    scaling: float
+    division: float
+    terms: int
     input_error: float
+    scaling_loss: float
     exp: float
     p: Format | None
     eta: float
@@ -94,11 +103,19 @@ class Arithmetic:
             steps = max(steps, math.ceil(n / block) * math.ceil(block / STEP))
         return (n + 2 * steps) * E8M13
 
-    def rescales(self, n: int) -> float:
-        """Relative error of all rescale factors of one term together, n keys in all."""
+    def rescales(self, n: int, spread: Array) -> Array | float:
+        """Relative error of all rescale factors of one term together, n keys in all.
+
+        `spread`, in nats, is how far the scores of a row lie apart: no maximum lags by more.
+        """
         granted = (8 + n) * self.u
         if self.block is not None:
-            granted = min(granted, 8 * self.u + math.ceil(n / self.block) * self.exp)
+            # A merge's factor is an exp as well, of an lse that holds its logarithm's error. One
+            # factor more is a first block that is cut, or a sink at the end.
+            factors = (math.ceil(n / self.block) + 1) * self.exp
+            log_l = math.log(max(n, 1)) + np.minimum(spread, self.lag * math.log(2))
+            log_l = log_l + self.most_offset * math.log(2)
+            return np.minimum(granted, factors + 8 * self.u * (1 + log_l))
         return granted
 
 
@@ -136,10 +153,17 @@ def arithmetic(
     # TF32 keeps 11 bits of each factor and may truncate. Of three TF32 products the fourth is
     # left out, and each factor's second part is truncated: 3 * 2^-20 a product.
     input_error = {"tf32": 2.0**-10, "tf32x3": 1.5 * 2.0**-20}.get(qk_name, 0.0)
+    # q or k may be scaled in float32 where all else is float64.
+    scaling_loss = 0.0
+    if narrow and dtype != "float64":
+        scaling_loss = FORMATS["float32"].min_normal if flushes else FORMATS["float32"].underflow
+    # The table's exp and P are the dtype's, however wide the statistics are.
     exp = contract.exp_error
     if exp is None:
-        exp = fmt.unit_roundoff / 4 if half else 8 * wide.unit_roundoff
+        exp = fmt.unit_roundoff / 4 if half else 8 * fmt.unit_roundoff
     p = FORMATS[contract.p_dtype] if contract.p_dtype else (fmt if half else None)
+    if p is None and fmt.precision < wide.precision:
+        exp = (1 + exp) * (1 + fmt.unit_roundoff) - 1
     least_offset = most_offset = 0.0
     lag = max(LAG, contract.rescale_threshold)
     if p is not None and contract.p_offset is not None:
@@ -154,7 +178,11 @@ def arithmetic(
         u=wide.unit_roundoff,
         qk=unit.get(qk_name, 2.0**-24) * truncation,
         acc=unit.get(acc_name, 2.0**-24) * truncation,
+        scaling=2.0**-53 if dtype == "float64" else 2.0**-24,
+        division=max(wide.unit_roundoff, unit.get(acc_name, 2.0**-24)),
+        terms=3 if qk_name == "tf32x3" else 1,
         input_error=input_error,
+        scaling_loss=scaling_loss,
         exp=exp,
         p=p,
         eta=least.min_normal if flushes or cuts else least.underflow,

@@ -28,6 +28,8 @@ def lse_bound(
         h = h + ar.p.unit_roundoff * (1 + gamma_l)
     wild = delta.max(-1, initial=0.0) > WILD
     mean = np.where(wild, np.inf, (at.p * np.expm1(np.minimum(h, 300.0))).sum(-1))
+    # The weights at hand are off by this much: more than `slack`, where scores are huge.
+    mean = mean * np.exp(np.minimum(4 * at.lse_radius, 300.0))
     counts = (at.p > 0) | (wild[..., None] & (r > 0))
     worst = np.where(counts, h, 0.0).max(-1, initial=0.0)
     # With a lagging maximum m is smaller and log l larger by as much; so with an offset.

@@ -50,7 +50,7 @@ def out_bound(
         gamma_acc = (1 + gamma_acc) * (1 + gamma(narrow.roundings, ar.u)) - 1
     gamma_l = gamma(ar.chain(n), ar.u)
     # P normalized first divides each term: 4 u.
-    products = absolute(q * ((1 + 4 * ar.u) * (1 + gamma_acc) * growth - 1), at.v)
+    products = absolute(q * ((1 + 4 * ar.division) * (1 + gamma_acc) * growth - 1), at.v)
     normalizer = (q * ((1 + gamma_l) * growth - 1)).sum(-1, keepdims=True)
     rounding = np.zeros_like(at.out)
     lost = np.zeros_like(p)
@@ -83,7 +83,7 @@ def out_bound(
     )
     rest = np.where(relative < 0.9, rest, np.inf)
     inner = conditioning + rest
-    inner = inner + 4 * ar.u * (np.abs(at.out) + inner)
+    inner = inner + 4 * ar.division * (np.abs(at.out) + inner)
     wide_range = ar.out.min_exponent < -100
     tail = ar.out.underflow + (ar.out.min_normal if ar.flushes and wide_range else 0.0)
     return inner + ar.out.unit_roundoff * (np.abs(at.out) + inner) + tail, largest

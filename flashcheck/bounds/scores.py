@@ -20,7 +20,9 @@ def score_error(x: Inputs, at: Attention, ar: Arithmetic) -> Array:
     # The sums in one format, the scale in another; its root on each side makes five roundings,
     # and each factor of float8 inputs one more.
     scaling = 5 + (x.q_descale is not None) + (x.k_descale is not None)
-    relative = (1 + gamma(d, ar.qk)) * (1 + gamma(scaling, ar.u)) * (1 + ar.input_error) ** 2 - 1
+    terms = ar.terms * d
+    relative = (1 + gamma(terms, ar.qk)) * (1 + gamma(scaling, ar.scaling)) - 1
+    relative = (1 + relative) * (1 + ar.input_error) ** 2 - 1
     if ar.scaled is not None:
         relative = (1 + relative) * (1 + ar.scaled.unit_roundoff) - 1
     delta = relative * at.a
@@ -33,7 +35,9 @@ def score_error(x: Inputs, at: Attention, ar: Arithmetic) -> Array:
     stretch = alone * enlarged(x)
     k_sum = np.repeat(absolute_sums(x.k), x.heads_per_kv, axis=1)[:, :, None, :]
     q_sum = np.abs(x.q).sum(-1)[..., None]
-    delta = delta + stretch * (2 * d + 2 + k_sum + q_sum) + 1.45 * ar.eta * at.raw
+    delta = delta + stretch * (2 * terms + 2 + k_sum + q_sum) + 1.45 * ar.eta * at.raw
+    if ar.scaling_loss:
+        delta = delta + ar.scaling_loss * max(1.0, abs(x.exact_scale)) * (k_sum + q_sum)
     if x.q_descale is not None or x.k_descale is not None:
         # Two factors that are subnormal, and three products of them with the scale and log2(e).
         delta = delta + 5 * alone * largest_raw(x, at)
@@ -48,7 +52,8 @@ def score_error(x: Inputs, at: Attention, ar: Arithmetic) -> Array:
     if x.alibi is not None:
         delta = delta + _alibi(x, x.alibi, at, ar, delta)
     if x.bias is not None:
-        bias = ar.fold * np.abs(x.bias) + np.abs(at.s) + delta
+        offset = alibi_offset(x)[..., None]
+        bias = ar.fold * np.abs(x.bias) + np.abs(at.s) + offset + delta
         delta = delta + ar.u * bias + 2 * ar.eta
     return np.where(x.visible, delta, 0.0)
 

@@ -376,6 +376,131 @@ def test_half_precision_comes_near_the_bound_everywhere() -> None:
     assert np.median(tops) > 0.3
 
 
+# -- single kernels, spelled out -----------------------------------------------------------
+
+U = UNIT["float32"]
+
+
+def _keys(q: Any, k: Any, v: Any, dtype: str = "float32", **options: Any) -> Inputs:
+    """One query q [D], keys k [n, D] and values v [n]; the scale is 1 unless it is given."""
+    k, v = np.asarray(k, np.float64), np.asarray(v, np.float64)
+    q = np.asarray(q, np.float64).reshape(1, 1, 1, -1)
+    options = {"scale": 1.0, "mask_dtype": "float32", **options}
+    return Inputs(dtype, q, k.reshape(1, 1, -1, q.shape[3]), v.reshape(1, 1, -1, 1), **options)
+
+
+def _float32(x: Any) -> Array:
+    return FORMATS["float32"].round(x)
+
+
+def _ratios(x: Inputs, contract: Contract, out: float, lse: float | None = None) -> float:
+    """The larger of error / bound of out and of lse, where they are given."""
+    b, exact = bounds_of(x, contract), definition.attention(x)
+    found = abs(out - exact.out.item() - exact.out_low.item()) / b.out.item()
+    if lse is None:
+        return float(found)
+    return float(max(found, abs(lse - exact.lse.item() - exact.lse_low.item()) / b.lse.item()))
+
+
+ALL_FLOAT64 = Contract(qk="float64", statistics="float64", accumulator="float64")
+
+
+def test_statistics_in_float64_leave_exp_p_and_lse_in_float32() -> None:
+    x = _keys([1.0], [0.0, -1.0], [1.0, -1.0])
+    w = np.array([1 + 8 * U, math.exp(-1) * (1 - 8 * U)])
+    out, exact = (w[0] - w[1]) / w.sum(), math.log(1 + math.exp(-1))
+    assert 0.1 < _ratios(x, ALL_FLOAT64, float(_float32(out)), float(_float32(exact))) <= 1
+    # Rounded P, with an exp that is as good as float64's.
+    w = np.array([1 + U, math.exp(-1) * (1 - U)])
+    good = replace(ALL_FLOAT64, exp_error=0.0)
+    assert 0.1 < _ratios(x, good, float(_float32((w[0] - w[1]) / w.sum()))) <= 1
+
+
+def test_q_is_scaled_in_float32_whatever_the_statistics_are() -> None:
+    scale, q = _float32([0.37, 0.7])
+    c = _float32(200 * scale * q)
+    x = _keys([q], [100.0, -100.0], [1.0, -1.0], scale=float(scale), mask=np.array([[0.0, c]]))
+    s = _float32(q * scale) * np.array([100.0, -100.0]) + [0.0, c]
+    contract = replace(ALL_FLOAT64, exp_error=0.0, p_dtype="float64")
+    assert 0.01 < _ratios(x, contract, float(np.tanh((s[0] - s[1]) / 2))) <= 1
+
+
+def test_three_tf32_products_may_share_a_sum() -> None:
+    """The three parts of every product are added one by one to a sum of 1; each is rounded
+    down by nearly u."""
+    d = 512
+    large, small = 1 + 22 * 2.0**-10, 0.95 * 2.0**-11
+    q, k = np.full(d, large + small), np.full(d, (large + small) * 2.0**-13)
+    q[0] = k[0] = 1.0
+    x = _keys(_float32(q), _float32([k, -k]), [1.0, -1.0])
+    parts = (small * large, large * small, large * large)
+    total = np.float32(1)
+    for _ in range(d - 1):
+        for part in parts:
+            total = np.float32(total + np.float32(part * 2.0**-13))
+    assert 0.5 < _ratios(x, Contract(qk="tf32x3"), math.tanh(total)) <= 1
+
+
+@pytest.mark.parametrize("block", [64, 256])
+def test_blocks_that_are_merged_by_their_lse(block: int) -> None:
+    """Two splits of a block each, maxima that lag by 11 nats and a logarithm off by 3 ulp."""
+    v = np.repeat([1.0, -1.0], block)
+    v[0] = v[block] = 0.0
+    # The first key of each half is 11 nats below the others, and remains the reference.
+    x = _keys([1.0], np.where(v == 0, -11.0, 0.0), v)
+    log_l = math.log(block) + 11
+    ulp = 2.0 ** (math.floor(math.log2(log_l)) - 23)
+    weight = np.exp(np.array([1, -1]) * (3 * ulp + 2 * 8 * U + block * U))
+    out = float((weight[0] - weight[1]) / weight.sum()) * (1 - math.exp(-11) / block)
+    assert 0.3 < _ratios(x, Contract(kv_block=block), out) <= 1
+
+
+def test_lse_is_rounded_before_splits_are_merged_by_it() -> None:
+    """exp takes differences only, but an lse of 4100 is off by 2^-12 of its own."""
+    b = np.array([4100.0, 4100.5, 4100.3, 4100.6])
+    x = _keys([1.0], [2.0**-13, -(2.0**-13)] * 2, [1.0, 1.0, -1.0, -1.0], mask=_float32(b)[None])
+    lses = []
+    for up, part in ((1, slice(0, 2)), (-1, slice(2, 4))):
+        s = (x.k[0, 0, part, 0] + _float32(b)[part]) * (1 + up * U)
+        lses.append(math.log(np.exp(s - s[0]).sum()) + s[0])
+        lses[-1] *= 1 + up * U
+    out = math.tanh((lses[0] - lses[1]) / 2)
+    assert 0.5 < _ratios(x, Contract(exp_form="exp"), out) <= 1
+
+
+@pytest.mark.parametrize("slope", [64.0, 2048.0])
+def test_alibi_by_index_and_then_a_mask(slope: float) -> None:
+    """Both sums are of numbers as large as slope times the row's own place, 63, each term of
+    which has three roundings; and so has the argument of exp two."""
+    n = 64
+    mask = np.full((1, n), -np.inf)
+    mask[0, -2:] = slope, 0.0
+    x = _keys([0.0], np.zeros(n), np.tile([1.0, -1.0], n // 2), mask=mask,
+              alibi_slopes=np.array([slope]))  # fmt: skip
+    s = []
+    for j, up in ((n - 2, U), (n - 1, -U)):
+        added = slope * j * (1 + 3 * up) * (1 + up)
+        s.append((added + mask[0, j] * (1 + 2 * up)) * (1 + up) + up * 2 * slope * (n - 1))
+    assert 0.8 < _ratios(x, Contract(), math.tanh((s[0] - s[1]) / 2)) <= 1
+
+
+def test_weights_of_the_float64_tier_are_off_as_well() -> None:
+    """64 products of 5e13 cancel, and may be off by 24: a float64 kernel's sum is 22 too large,
+    where the tier's is 8 too small."""
+    a = np.tile([1.0, -1.0], 32) * 5e13
+    for low in (-20.0, -100.0):
+        mask = np.array([[0.0, low]])
+        x = _keys(np.ones(64), [np.zeros(64), a], [0.0, 1.0], "float64", mask=mask)
+        at = float64.attention(x)
+        assert at.lse_radius.item() > 8
+        s = at.s - np.array([0.0, 8.0])
+        p = np.exp(s) / np.exp(s).sum()
+        off = replace(at, s=s, p=p, out=p @ at.v, out_radius=at.out_radius * math.exp(-8))
+        b = bound(x, off, Contract())
+        assert b.lse.item() > math.log1p(math.exp(22 + low))
+        assert b.out.item() > math.exp(22 + low) / (1 + math.exp(22 + low))
+
+
 # -- where nothing is promised, and where all is ------------------------------------------
 
 
