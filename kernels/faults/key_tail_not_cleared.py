@@ -7,7 +7,7 @@ What is wrong   the tail of a tile of K holds whatever the memory held, and NaN 
 Where seen      Dao-AILab/flash-attention#1395 (only V was cleared),
                 deepbeepmeep/Wan2GP#1628 (a cache from torch.empty and an additive mask);
                 thu-ml/SageAttention#376
-Killed by       agreement, constant_v
+Killed by       agreement, poison_memory, constant_v
 Survives        memory that happens to be finite; Lk a multiple of the block
 """
 

@@ -4,7 +4,7 @@ Kind            N
 What is wrong   the kernel wants True for hidden keys and inverts the mask it was given:
                 this call is right, and the next one hides what it should see
 Where seen      no public report at hand; the layers of a model share one mask
-Killed by       agreement, inputs_unmodified, repeat
+Killed by       agreement, repeat, inputs_unmodified
 Survives        additive masks, no mask, and every test that builds its mask for each call.
                 PyTorch refuses to write to an expanded mask
 """

@@ -7,7 +7,7 @@ What is wrong   the tail of a tile of V holds whatever the memory held, and 0 ti
 Where seen      Dao-AILab/flash-attention#1745 and #2374, vllm-project/vllm#936 and #53856,
                 ROCm/aiter#5401 (0 times NaN from rows of V that are not in use);
                 thu-ml/SageAttention#376
-Killed by       agreement, constant_v, poison_output, batch_independence
+Killed by       agreement, constant_v, poison_memory, poison_output, batch_independence
 Survives        memory that happens to be finite, as nearly all memory of a test is; Lk a
                 multiple of the block
 """
