@@ -1,0 +1,35 @@
+"""Keys are shared out in as many parts as the batch has items, and the remainder is dropped.
+
+Kind            R
+What is wrong   the length of a split is Lk // batch, rounded down, and there are batch splits
+Where seen      deepseek-ai/FlashMLA#212, sgl-project/sgl-flash-attn#43,
+                pegainfer-project/pegainfer#613 and flashinfer-ai/flashinfer#696 choose splits
+                by the batch, there without losing keys
+Killed by       agreement
+Survives        a batch of one, or one that divides Lk, as powers of two do; last keys without
+                weight
+"""
+
+edits = {
+    "numpy_online": [
+        (
+            "starts = range(0, len_k, BLOCK_N)",
+            ("len_k -= len_k % batch\nstarts = range(0, len_k, BLOCK_N)"),
+        ),
+    ],
+    "fp32_stats": [
+        (
+            "starts = range(0, min(len_k, rows.stop) if is_causal else len_k, BLOCK_N)",
+            (
+                "len_k -= len_k % batch\n"
+                "starts = range(0, min(len_k, rows.stop) if is_causal else len_k, BLOCK_N)"
+            ),
+        ),
+    ],
+    "triton_flash": [
+        (
+            "num_blocks_m = triton.cdiv(len_q, BLOCK_M)",
+            ("num_blocks_m = triton.cdiv(len_q, BLOCK_M)\nlen_k -= len_k % batch"),
+        ),
+    ],
+}
