@@ -4,7 +4,7 @@ Kind            A
 What is wrong   the path that was written for bool masks takes every mask and skips the
                 addition
 Where seen      sgl-project/sglang#20278: a backend drops the custom mask
-Killed by       agreement
+Killed by       agreement, poison_masked
 Survives        bool masks, and additive ones that are 0 everywhere
 """
 

@@ -5,7 +5,7 @@ What is wrong   a row that sees no key is the softmax of all of its scores, and 
                 that lies 1e4 above the others takes the row
 Where seen      google-research/bert, (1 - mask) * -10000, and models copied from it;
                 tracel-ai/burn#4694 clamps by the same number
-Killed by       agreement
+Killed by       agreement, poison_masked, key_permutation
 Survives        rows that see a key, for scores of ordinary size: exp(-1e4) is 0
 """
 

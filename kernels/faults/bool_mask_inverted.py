@@ -4,7 +4,7 @@ Kind            A
 What is wrong   the opposite reading of a bool mask
 Where seen      pytorch's two conventions: True takes part in scaled_dot_product_attention and
                 is ignored in MultiheadAttention's key_padding_mask
-Killed by       agreement
+Killed by       agreement, constant_v, one_hot, key_doubling
 Survives        additive masks, causal masks and no mask
 """
 

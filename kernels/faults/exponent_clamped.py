@@ -4,7 +4,7 @@ Kind            A
 What is wrong   a range reduction without the case of -inf: hidden keys weigh 4e-39, which is
                 all that a row without keys has, and becomes a mean of V
 Where seen      tenstorrent/tt-metal#56430 (issue #56056)
-Killed by       agreement
+Killed by       agreement, causal_prefix, convexity, poison_masked
 Survives        rows that see a key: 4e-39 beside 1 is lost. float16: such a weight is rounded
                 to 0 in fp32_stats and triton_flash, and the output is right
 """

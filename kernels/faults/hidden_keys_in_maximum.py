@@ -5,7 +5,7 @@ What is wrong   any reference gives the same softmax in real numbers; in floatin
                 hidden score far above the row's own makes all weights underflow
 Where seen      no public issue names it: derivations of online softmax prove that any constant
                 may be subtracted
-Killed by       agreement
+Killed by       agreement, poison_masked, convexity, key_permutation
 Survives        scores within 80 or so of each other, every row without a mask
 """
 

@@ -6,7 +6,7 @@ What is wrong   m_new is -inf as long as a row has seen no key, and s - m_new, m
 Where seen      pytorch/pytorch#103963 and #127055, ggml-org/llama.cpp#12776,
                 iree-org/iree#24175, flashinfer-ai/flashinfer#1178, tracel-ai/burn#4694: no
                 safe softmax, or a first block that a mask or a window hides
-Killed by       agreement
+Killed by       agreement, query_independence, strides
 Survives        no mask, and masks that leave every row a key in the block that comes first:
                 top-left causal masks among them, which are what fixed shapes test
 """

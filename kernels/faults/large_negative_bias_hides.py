@@ -5,9 +5,9 @@ What is wrong   a kernel that wants to skip what is hidden tests mask <= -1e4; a
                 a number, and with the same bias on every key nothing changes
 Where seen      models mask with -1e4 (google-research/bert) and with the smallest finite
                 number; microsoft/onnxruntime#28958 shows what such rows should give
-Killed by       agreement
-Survives        bool masks, -inf, biases above -1e4, and one key far below others in the row,
-                whose weight is 0 anyway
+Killed by       agreement, constant_v, convexity
+Survives        bool masks, -inf, biases above -1e4 (-1e4 itself is -9984 in bfloat16), and
+                keys that lie far below others of their row, whose weight is 0 anyway
 """
 
 edits = {

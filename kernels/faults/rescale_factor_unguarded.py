@@ -6,7 +6,7 @@ What is wrong   alpha = exp(m_i - m_new) is NaN while both are -inf: 0 * NaN spo
 Where seen      pegainfer-project/pegainfer#21 (-inf minus -inf in alpha), and one of the three
                 places that flashinfer-ai/flashinfer#4401 had to clamp after a sentinel was
                 made -inf
-Killed by       agreement
+Killed by       agreement, key_doubling, gqa_repeated_heads, query_independence
 Survives        no mask, causal masks, and rows with a key in their first block
 """
 

@@ -5,7 +5,7 @@ What is wrong   valid scores below -5e4 never raise the maximum and all underflo
                 sees no key has weights of exp(0)
 Where seen      flashinfer-ai/flashinfer#4401, #4267, #4450, #4451 and #4452: zero rows and an
                 lse near -5e4, in one path after the other
-Killed by       agreement
+Killed by       agreement, key_permutation, poison_masked, causal_prefix
 Survives        rows that see a key, with scores above -5e4: everything that models make
 """
 

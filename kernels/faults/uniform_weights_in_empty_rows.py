@@ -4,7 +4,7 @@ Kind            A
 What is wrong   the guard for a maximum of -inf sets the weights to 1 instead of 0; in one pass
                 the last block's remain, since alpha is 0
 Where seen      microsoft/onnxruntime#4129: the guard for a sum of 0 writes 1 / length
-Killed by       agreement
+Killed by       agreement, poison_masked
 Survives        every row that sees a key, and lse, which stays -inf
 """
 

@@ -5,7 +5,7 @@ What is wrong   acc / l without a test for l = 0; lse is right, since log(0) is 
                 should be
 Where seen      ROCm/aiter#4420 (no guard for a sum of 0 in the final division, on the simple
                 path alone); pytorch/pytorch#160064 (only one of two paths has it)
-Killed by       agreement
+Killed by       agreement, query_independence, key_permutation, batch_independence
 Survives        every input whose rows all see a key: neither unmasked nor causal calls have
                 others
 """
