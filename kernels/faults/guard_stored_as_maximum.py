@@ -7,8 +7,8 @@ Where seen      Dao-AILab/flash-attention#2082 (fix #2174); a review of tile-ai/
                 finds the same
 Killed by       agreement
 Survives        rows whose first block has a key, rows with a score above 0, and all scores
-                that are not far below: above -87, in float64 above -745. lse is right
-                meanwhile, except in empty rows of triton_flash
+                that are not far below: above -87, in float64 above -745, with P rounded to
+                float16 above -17. lse is right meanwhile, except in empty rows of triton_flash
 """
 
 edits = {
