@@ -100,6 +100,7 @@ def bound(
             magnitude = magnitude + 2 * offset[..., None]
         else:
             magnitude = np.abs(keys.s) + np.abs(at.m)[..., None] + 5 * gap + 2 * offset[..., None]
+        magnitude = magnitude + 2 * np.minimum(spread, ar.lag * math.log(2))
         if ar.most_offset:
             magnitude = magnitude + 3 * ar.most_offset * math.log(2)
         if x.sinks is not None:

@@ -34,7 +34,7 @@ import numpy as np
 
 from flashcheck.bounds import EVALUATION, Bound
 from flashcheck.bounds.arithmetic import EXP_FLUSH, Arithmetic, arithmetic
-from flashcheck.bounds.out import _range
+from flashcheck.bounds.out import value_range
 from flashcheck.bounds.scores import alibi_offset, score_error
 from flashcheck.formats import Array, Bools, Format
 from flashcheck.inputs import Inputs
@@ -159,7 +159,7 @@ def gradient_bound(
     # What each could be whatever the weights of the rows were (section 16).
     with np.errstate(over="ignore", invalid="ignore"):
         spread = _spread(x, dout, at, back.f)
-        reach_dq = scale * spread / 2 * np.maximum(*map(np.abs, _range(x.visible, k)))
+        reach_dq = scale * spread / 2 * np.maximum(*map(np.abs, value_range(x.visible, k)))
         reach_dk = scale / 4 * columns(np.where(x.visible, spread, 0.0), abs_q)
         reach_dv = columns(np.where(x.visible, 1.0, 0.0), abs_dout)
     return GradientBound(
@@ -243,6 +243,9 @@ def _weight_error(
     gap = np.abs(m - at.s) + np.abs(lse - m)
     magnitude = np.abs(at.s) + np.maximum(np.abs(m), np.abs(lse)) + 5 * gap
     magnitude = magnitude + 2 * alibi_offset(x)[..., None]
+    # w / l may come from a maximum that lags.
+    spread = np.where(x.visible, m - at.s, 0.0).max(-1, keepdims=True, initial=0.0) + 2 * delta_max
+    magnitude = magnitude + 2 * np.minimum(spread, ar.lag * math.log(2))
     r = delta + e_lse - math.log1p(-ar.exp) - math.log1p(-min((8 + n) * ar.u, 0.5)) + 4 * ar.u
     r = r + ar.u * (magnitude + 6 * (delta + np.maximum(delta_max, e_lse)))
     # A weight that is 0 in float64 may be one in the kernel where scores err wildly.

@@ -97,7 +97,7 @@ def _centred(seen: Bools, c: Array, q: Array, at: Attention) -> tuple[Array, Arr
     """
     b, h, rows, n = c.shape
     dv = at.v.shape[3]
-    highest, lowest = _range(seen, at.v)
+    highest, lowest = value_range(seen, at.v)
     cap = np.maximum(np.maximum(highest - at.out, at.out - lowest) + at.out_radius, 0.0)
     weights = np.stack([c, q], axis=3)
     # The radius is the same for all keys.
@@ -118,7 +118,7 @@ def _centred(seen: Bools, c: Array, q: Array, at: Attention) -> tuple[Array, Arr
     return np.minimum(sums[..., 0, :], cap), sums[..., 1, :], np.maximum(highest, -lowest)
 
 
-def _range(seen: Bools, v: Array) -> tuple[Array, Array]:
+def value_range(seen: Bools, v: Array) -> tuple[Array, Array]:
     """The largest and the smallest v that each row sees, [B, Hq, Lq, Dv]; 0 where it sees none."""
     b, h, rows, n = seen.shape
     counts = seen.sum(-1)

@@ -247,7 +247,7 @@ def test_a_softcap_that_saturates_narrows_the_bound() -> None:
 def test_each_option_adds_to_the_bound() -> None:
     _, out, lse = _one()
     for options in (
-        {"softcap": 50.0}, {"alibi_slopes": np.array([0.5])}, {"sinks": np.array([9.0])},
+        {"softcap": 50.0}, {"alibi_slopes": np.array([-0.5])}, {"sinks": np.array([9.0])},
     ):  # fmt: skip
         _, wider_out, wider_lse = _one(**options)
         assert wider_lse > lse, options
