@@ -5,7 +5,7 @@ What is wrong   an autotuner that still measures runs a different configuration 
                 result is within the bound, and no two agree bit for bit
 Where seen      Dao-AILab/flash-attention#2244, #746 and #429: deterministic=True that was not,
                 by the order of additions
-Killed by       poison_memory, poison_output, repeat
+Killed by       poison_output, repeat, poison_memory
 Survives        every comparison with a tolerance; one block of keys; sums of few bits, which
                 are exact in any order
 """

@@ -6,7 +6,7 @@ What is wrong   batch * heads goes on an axis that ends at 2^16 - 1, 3 here: the
 Where seen      flashinfer-ai/flashinfer#3125 and SandAI-org/MagiAttention#40: no error, wrong
                 results; pytorch/pytorch#142228, Dao-AILab/flash-attention#1786 and
                 fla-org/flash-linear-attention#172 where the launch failed loudly
-Killed by       agreement
+Killed by       agreement, batch_independence
 Survives        up to 3 heads times batch (65,535 in public); memory that still holds an earlier
                 run's right result
 """

@@ -5,7 +5,7 @@ What is wrong   the loop stops prefetching one iteration too early, and the last
                 the buffer as it is
 Where seen      ggml-org/llama.cpp#13430 and ashalliants/ninfer-3090#49: a stage of the pipeline
                 that holds the previous tile
-Killed by       agreement, key_permutation
+Killed by       agreement, causal_prefix, key_permutation
 Survives        one block of keys; keys that repeat with the block; equal scores
 """
 

@@ -7,7 +7,7 @@ Where seen      Dao-AILab/flash-attention#2260, #1500 and #772,
                 fla-org/flash-linear-attention#1080, NVIDIA/FasterTransformer#524,
                 thu-ml/SageAttention#386, vllm-project/vllm#50427: 32-bit offsets of large
                 batches, caches and views
-Killed by       agreement
+Killed by       agreement, gqa_repeated_heads
 Survives        tensors of up to 2^11 elements (2^31 in public)
 """
 

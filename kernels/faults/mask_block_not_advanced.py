@@ -4,7 +4,7 @@ Kind            G
 What is wrong   the mask's pointer is not advanced with those of K and V
 Where seen      pytorch/pytorch#187225 and ggml-org/llama.cpp#24912: offsets into the mask that
                 go wrong while those into K are right
-Killed by       agreement
+Killed by       agreement, key_doubling
 Survives        sequences of at most one block, where most mask tests live; a mask that repeats
                 with the block
 """

@@ -6,7 +6,9 @@ Where seen      pytorch/pytorch#139462 and #172225 (masks broadcast over the bat
                 kohya-ss/musubi-tuner#413 applied the mask wrongly from batch 2 on; padding
                 masks tested with a batch of one, as in jy-yuan/KIVI#46
 Killed by       agreement
-Survives        a batch of one; a mask that is shared by the batch
+Survives        a batch of one; a mask that is shared by the batch. Both together are seldom
+                drawn, in Triton's interpreter, which gets few heads, least of all: a default
+                budget may end before
 """
 
 edits = {

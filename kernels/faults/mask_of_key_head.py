@@ -5,7 +5,8 @@ What is wrong   a mask with one matrix a query head is read at h // group
 Where seen      fla-org/flash-linear-attention#384 (an offset by the wrong one of the two head
                 counts) and vllm-project/vllm#42650
 Killed by       agreement
-Survives        masks that are shared by the heads; Hkv = Hq
+Survives        masks that are shared by the heads; Hkv = Hq. In Triton's interpreter, which
+                gets few heads, a default budget may end before both are drawn otherwise
 """
 
 edits = {

@@ -5,7 +5,7 @@ What is wrong   the length of a split is Lk // batch, rounded down, and there ar
 Where seen      deepseek-ai/FlashMLA#212, sgl-project/sgl-flash-attn#43,
                 pegainfer-project/pegainfer#613 and flashinfer-ai/flashinfer#696 choose splits
                 by the batch, there without losing keys
-Killed by       agreement
+Killed by       agreement, key_permutation
 Survives        a batch of one, or one that divides Lk, as powers of two do; last keys without
                 weight
 """
