@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from flashcheck.bounds import arithmetic
 from flashcheck.call import Call, Reply
 from flashcheck.case import Runner
 from flashcheck.fills import Fill
@@ -116,6 +117,10 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
     """The space of one dtype, or None and the message with which it was refused."""
     kernel, options = prober.target.kernel, prober.target.options
     interpreted = prober.target.interpreted
+    try:
+        arithmetic(kernel.contract, dtype)
+    except ValueError as error:
+        return None, f"its contract: {error}"
     known = tuple(kernel.head_dims) if kernel.head_dims is not None else None
     candidates = known or (64, *HEAD_DIMS)
     base = None

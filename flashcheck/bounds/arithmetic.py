@@ -69,6 +69,11 @@ class Arithmetic:
     cut_acc: bool
 
     @property
+    def factor_loss(self) -> float:
+        """Absolute error of a product with a factor of float8, in float32, that underflows."""
+        return max(self.eta, self.scaling_loss)
+
+    @property
     def exact_difference(self) -> bool:
         """Whether exp is taken of s - m, rounded once, so that neither has to be scaled."""
         return self.fold == 0
@@ -135,7 +140,7 @@ def arithmetic(
     if out_dtype is not None and out_dtype not in allowed:
         raise ValueError(f"the output is {out_dtype}; of {dtype} it is {' or '.join(allowed)}")
     if not float8 and "e8m13" in (contract.qk, contract.accumulator):
-        raise ValueError(f"e8m13 is a float8 tensor core's accumulator; the inputs are {dtype}")
+        raise ValueError("e8m13 is the accumulator of float8 tensor cores: these inputs are wider")
     wide = FORMATS["float64" if dtype == "float64" else contract.statistics]
     half = fmt.precision < 24
     # The narrowest format of the three decides where a result underflows.

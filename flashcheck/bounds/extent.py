@@ -30,8 +30,10 @@ def in_contract(x: Inputs, at: Attention, ar: Arithmetic, delta_max: Array) -> B
         most = np.broadcast_to(enlarged(x), at.a.shape).max(-1, initial=1.0)
     largest = np.maximum(at.raw.max(-1, initial=0.0), largest_a.max(-1, initial=0.0))
     fits = 1.5 * largest < ar.limit
-    # q or k may be multiplied by the scale, or each by its root, before their product.
-    fits &= 1.5 * scale * most * np.maximum(np.abs(x.q).max(-1), k_max) < ar.limit
+    # q or k may be multiplied by the scale, or each by its root, before their product; scale,
+    # log2(e) and factors by each other.
+    multiplied = np.maximum(np.maximum(np.abs(x.q).max(-1), k_max), 1.0)
+    fits &= 1.5 * scale * most * multiplied < ar.limit
     fits &= 1.5 * np.abs(at.s).max(-1, initial=0.0) < ar.limit
     if x.bias is not None:
         fits &= 1.5 * np.abs(x.bias).max(-1, initial=0.0) < ar.limit
@@ -52,6 +54,10 @@ def in_contract(x: Inputs, at: Attention, ar: Arithmetic, delta_max: Array) -> B
     values = at.v
     if x.v_descale is not None:  # which may be applied before or after the sum
         values = np.maximum(np.abs(values), np.repeat(np.abs(x.v), x.heads_per_kv, axis=1))
+        # Infinity times a hidden key's weight, or times v = 0, is NaN.
+        factor = np.abs(x.descale("v"))
+        largest = (factor * np.maximum(np.abs(x.v), 1.0)).max((2, 3), initial=0.0)
+        fits &= 1.5 * np.repeat(largest, x.heads_per_kv, axis=1)[..., None] < ar.limit
     # Rows that see every key have one sum.
     shown = x.visible[:, :, :1] if x.visible.all() else x.visible
     sums = absolute(np.where(shown, 1.0, 0.0), values)

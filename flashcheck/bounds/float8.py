@@ -33,9 +33,10 @@ class Narrow:
         """
         shown = np.where(seen, 1.0, 0.0)
         # A product or a sum of the bare values underflows, and is multiplied by its factor.
-        lost: Array = (4 * seen.shape[3] + 6) * ar.eta * self.top
+        lost: Array = ((4 * seen.shape[3] + 6) * ar.eta + self.roundings * ar.factor_loss) * self.top
         # The factor, or its quotient by the normalizer, underflows.
-        lost = lost + 2 * ar.eta * 2.0 ** (ar.lag + ar.most_offset) * (shown @ self.bare)
+        reach = 2.0 ** (ar.lag + ar.most_offset)
+        lost = lost + 2 * ar.factor_loss * reach * (shown @ self.bare)
         if ar.cut_acc:
             p = 1.0 if ar.p is None else 1 + ar.p.unit_roundoff
             summed = growth * (p * (q @ self.lifted) + ar.normal_p * (shown @ self.lifted))

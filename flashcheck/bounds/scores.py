@@ -37,9 +37,11 @@ def score_error(x: Inputs, at: Attention, ar: Arithmetic) -> Array:
     q_sum = np.abs(x.q).sum(-1)[..., None]
     delta = delta + stretch * (2 * terms + 2 + k_sum + q_sum) + 1.45 * ar.eta * at.raw
     if ar.scaling_loss:
-        delta = delta + ar.scaling_loss * max(1.0, abs(x.exact_scale)) * (k_sum + q_sum)
+        lost = ar.scaling_loss * max(1.0, abs(x.exact_scale)) * enlarged(x)
+        delta = delta + lost * (k_sum + q_sum)
     if x.q_descale is not None or x.k_descale is not None:
         # Two factors that are subnormal, and three products of them with the scale and log2(e).
+        alone = 1.45 * ar.factor_loss * max(1.0, abs(x.exact_scale))
         delta = delta + 5 * alone * largest_raw(x, at)
     if ar.scaled is not None:
         delta = delta + ar.scaled.underflow * (k_sum + q_sum) * enlarged(x)

@@ -11,9 +11,8 @@ import builtins
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from importlib import resources
 from multiprocessing import get_context
 from pathlib import Path
@@ -95,20 +94,37 @@ def witnesses() -> tuple[Witness, ...]:
     return tuple(map(Witness.parse, text.splitlines()))
 
 
-def search(name: str, kernel: str, known: Iterable[str] = ()) -> list[Witness]:
-    """Witnesses of a fault in the dtypes of a kernel that are not `known`. Raises TargetError."""
+def search(name: str, kernel: str, known: Sequence[Witness] = ()) -> list[Witness]:
+    """Witnesses of a fault in the dtypes of a kernel where none is `known`. Raises TargetError.
+
+    Those of the same fault in other kernels are tried first.
+    """
     found = []
     with Worker(spec(kernel, name)) as runner:
         target = runner.start()
         spaces = probe(runner, target, None).spaces
         for dtype, space in spaces.items():
             subject = Subject(runner, target, space)
-            if dtype not in known and (witness := _of(name, kernel, subject, len(spaces))):
+            if (name, kernel, dtype) in {w.key for w in known}:
+                continue
+            hints = [w for w in known if w.fault == name and w.problem.dtype == dtype]
+            if witness := _of(name, kernel, subject, len(spaces), hints):
                 found.append(witness)
     return found
 
 
-def _of(name: str, kernel: str, subject: Subject, dtypes: int) -> Witness | None:
+def _of(
+    name: str, kernel: str, subject: Subject, dtypes: int, hints: Iterable[Witness]
+) -> Witness | None:
+    for hint in hints:
+        law = law_named(hint.property)
+        for config in subject.target.configs:
+            case = subject.case(hint.problem, config)
+            if law is None or subject.target.not_taken(case.inputs) or not law.applies(case):
+                break
+            check = law.check(case)
+            if _clear(check):
+                return replace(hint, kernel=kernel, config=config, ratio=check.ratio)
     for seed in SEEDS:
         searched = Search(
             subject, laws(), quota=BUDGET // dtypes, deadline=None, enough=1,
@@ -140,28 +156,36 @@ def _smallest(name: str, kernel: str, subject: Subject, failure: Failure) -> Wit
     return Witness(name, kernel, law.name, failure.config, check(problem).ratio, problem)
 
 
-def _job(known: frozenset[tuple[str, str, str]], pair: tuple[str, str]) -> list[Witness] | str:
-    name, kernel = pair
+def _job(pair: tuple[str, str], known: Sequence[Witness]) -> list[Witness] | str:
     try:
-        return search(name, kernel, {d for n, k, d in known if (n, k) == pair})
+        return search(*pair, known)
     except TargetError as error:
-        return f"{spec(kernel, name)}: {error}"
+        return f"{spec(*reversed(pair))}: {error}"
 
 
 def main(names: Sequence[str], jobs: int = 2) -> None:
     """Search the witnesses that are missing, of some faults or of all, and keep them."""
     kept = {w.key: w for w in witnesses()}
     pairs = [(n, k) for n in names or fault.names() for k in fault.read(n).edits]
-    job = partial(_job, frozenset(kept))
+    # Interpreted kernels are slow, and what is found for the others serves them.
+    rounds = [[p for p in pairs if p[1].startswith("triton") == slow] for slow in (False, True)]
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        for pair, found in zip(pairs, pool.map(job, pairs), strict=True):
-            if isinstance(found, str):
-                print(found, flush=True)
-                continue
-            kept |= {w.key: w for w in found}
-            print(*pair, *(f"{w.problem.dtype}:{w.ratio:.3g}" for w in found), flush=True)
-            lines = [kept[key].line() for key in sorted(kept)]
-            write_whole(_file(), "".join(f"{line}\n" for line in lines).encode())
+        for chosen in rounds:
+            known = tuple(kept.values())
+            jobs_of = {
+                pool.submit(_job, pair, [w for w in known if w.fault == pair[0]]): pair
+                for pair in chosen
+            }
+            for done in as_completed(jobs_of):
+                found = done.result()
+                if isinstance(found, str):
+                    print(found, flush=True)
+                    continue
+                kept |= {w.key: w for w in found}
+                new = (f"{w.problem.dtype}:{w.ratio:.3g}" for w in found)
+                print(*jobs_of[done], *new, flush=True)
+                lines = [kept[key].line() for key in sorted(kept)]
+                write_whole(_file(), "".join(f"{line}\n" for line in lines).encode())
 
 
 if __name__ == "__main__":
