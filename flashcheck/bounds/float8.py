@@ -32,8 +32,9 @@ class Narrow:
         q [B, Hq, Lq, n] bounds the weights, growth how far sums of them may be off.
         """
         shown = np.where(seen, 1.0, 0.0)
-        # A product or a sum of the bare values underflows, and is multiplied by its factor.
-        lost: Array = ((4 * seen.shape[3] + 6) * ar.eta + self.roundings * ar.factor_loss) * self.top
+        # A product or a sum of the bare values underflows, and is multiplied by its factor; or
+        # its product with the factor does.
+        lost: Array = (4 * seen.shape[3] + 6) * np.maximum(ar.eta * self.top, ar.factor_loss)
         # The factor, or its quotient by the normalizer, underflows.
         reach = 2.0 ** (ar.lag + ar.most_offset)
         lost = lost + 2 * ar.factor_loss * reach * (shown @ self.bare)
@@ -96,5 +97,9 @@ def cut_scores(x: Inputs, ar: Arithmetic) -> Array:
     """[B, Hq, Lq, Lk]: by how much a shortened accumulator of q.k may be off, scaled."""
     q, k = factors(x)
     lifted_k = np.repeat(lift(x, x.k), x.heads_per_kv, axis=1)
-    magnitude = lift(x, x.q) @ lifted_k.swapaxes(2, 3)
-    return np.asarray(ar.cut(x.q.shape[3]) * abs(x.exact_scale) * q * k * magnitude)
+    magnitude = lift(x, x.q) @ lifted_k.swapaxes(2, 3) * (abs(x.exact_scale) * q * k)
+    if ar.scaled is not None:
+        # q or k times the scale is subnormal, and what multiplies it later may be larger.
+        sums = lift(x, x.q).sum(-1, keepdims=True) + lifted_k.sum(-1)[:, :, None]
+        magnitude = magnitude + ar.scaled.min_normal * sums * enlarged(x)
+    return np.asarray(ar.cut(x.q.shape[3]) * magnitude)

@@ -47,7 +47,7 @@ def out_bound(
 
     gamma_acc = gamma(ar.chain(n), ar.acc)
     if narrow is not None:
-        gamma_acc = (1 + gamma_acc) * (1 + gamma(narrow.roundings, ar.u)) - 1
+        gamma_acc = (1 + gamma_acc) * (1 + gamma(narrow.roundings, ar.scaling)) - 1
     gamma_l = gamma(ar.chain(n), ar.u)
     # P normalized first divides each term: 4 u.
     products = absolute(q * ((1 + 4 * ar.division) * (1 + gamma_acc) * growth - 1), at.v)
@@ -72,7 +72,9 @@ def out_bound(
     # Products, rescales and, where results may flush, sums; twice for merged splits.
     underflow = absolute(lost, at.v) + (4 * n + 6) * ar.eta
     if narrow is not None:
-        underflow = underflow + narrow.lost(ar, seen, grown, (1 + 4 * ar.u) * (1 + gamma_acc))
+        underflow = underflow + narrow.lost(
+            ar, seen, grown, (1 + 4 * ar.division) * (1 + gamma_acc)
+        )
     lost_sum = lost.sum(-1, keepdims=True) + n * ar.eta
     relative = normalizer + lost_sum
     if ar.p is not None:

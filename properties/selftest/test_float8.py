@@ -408,6 +408,37 @@ def test_a_shortened_accumulator_loses_what_its_bound_says_and_nearly_all_of_it(
     assert worst > 0.7
 
 
+@pytest.mark.parametrize("dtype", FLOAT8)
+def test_a_scaled_factor_that_is_subnormal_is_cut_as_a_normal_one(dtype: str) -> None:
+    """q is normal, q times the scale, rounded to float8, is not: the core aligns it too far up."""
+    contract = replace(E8M13, scale_in_input_dtype=True)
+    least = FORMATS[dtype].min_normal
+    q, k = np.full((1, 32), least), np.full((32, 1), 1.5 * 2.0**-8)
+    k[0] = 16.0
+    x = Inputs(dtype, q[None, None], k.T[None, None], np.ones((1, 1, 1, 1)), scale=0.25)
+    got = _tensor_core(q / 4, k, np.zeros((1, 1)), dtype, 32)
+    error = abs(got - q @ k / 4)[0, 0]
+    assert error <= cut_scores(x, arithmetic(contract, dtype))[0, 0, 0, 0]
+    assert error > cut_scores(x, arithmetic(E8M13, dtype))[0, 0, 0, 0]
+
+
+def test_factors_of_float32_underflow_where_all_else_is_float64() -> None:
+    wide = Contract(qk="float64", statistics="float64", accumulator="float64", exp_error=0.0)
+    one = np.ones((1, 1, 1, 1))
+    # The product of both factors has three bits left, or that of v's factor and 1 / l none.
+    a, b = np.float32(1.3 * 2.0**-75), np.float32(1.3 * 2.0**-71)
+    x = Inputs(E4, one, one, one, scale=2.0**115, q_descale=np.array(a, float),
+               k_descale=np.array(b, float))  # fmt: skip
+    error = float(a * b) * 2.0**115 - float64.attention(x).lse
+    assert 2.0**-40 < abs(error).max() <= bounds(x, wide).lse.max()
+    x = Inputs(E5, one, np.ones((1, 1, 4, 1)), np.full((1, 1, 4, 1), 57344.0),
+               v_descale=np.array(2.0**-140))  # fmt: skip
+    l = np.float32(4 * 2.0**13)
+    out = float(np.float32(2.0**-140) / l) * 57344.0 * float(l)
+    assert out == 0
+    assert (float64.attention(x).out <= bounds(x, wide).out).all()
+
+
 # -- mistakes leave it ---------------------------------------------------------------------
 
 
@@ -594,7 +625,7 @@ def test_a_declaration_that_lets_p_saturate_is_refused(dtype: str, contract: Con
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_e8m13_is_for_float8_only(dtype: str, field: str) -> None:
     contract = Contract(**{field: "e8m13"})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="e8m13 is a float8 tensor core's accumulator"):
+    with pytest.raises(ValueError, match="e8m13 is the accumulator of float8 tensor cores"):
         arithmetic(contract, dtype)
     for narrow_one in FLOAT8:
         x = _inputs(8, narrow_one, "random")
@@ -632,6 +663,27 @@ def test_factors_that_overflow_in_some_order_are_out_of_range() -> None:
     x = x.with_(q_descale=np.array(2.0**60), k_descale=np.array(2.0**40))
     assert np.isfinite(bounds(x).out).all()
     assert np.isinf(bounds(x.with_(k_descale=np.array(2.0**64))).out).all()
+
+
+def test_factors_that_overflow_by_themselves_are_out_of_range() -> None:
+    """Infinity times what is tiny, hidden or 0 is infinite or NaN."""
+    tiny = np.full((1, 1, 1, 1), 2.0**-16)
+    x = Inputs(E5, tiny, tiny, tiny, scale=2.0**-110, q_descale=np.array(2.0**60))
+    for factor, fits in ((2.0**60, True), (2.0**70, False)):  # a b, before the scale
+        assert np.isfinite(bounds(x.with_(k_descale=np.array(factor))).out).all() == fits
+    # The scale times log2(e), in any dtype.
+    smaller = np.full((1, 1, 1, 1), 2.0**-63)
+    x = Inputs("float32", smaller, smaller, smaller)
+    for scale, fits in ((2.0**120, True), (1.5 * 2.0**127, False)):
+        assert np.isfinite(bounds(x.with_(scale=scale)).out).all() == fits
+    # The second block is hidden, and its values times their factor overflow; or v is 0.
+    one, v = np.ones((1, 1, 1, 1)), np.full((1, 1, 4, 1), 448.0)
+    x = Inputs(E4, one, np.ones_like(v), v, is_causal=True, descale_block=(1, 2))
+    for factor, fits in ((2.0**100, True), (2.0**121, False)):
+        of_v = np.array([[[1.0, factor]]])
+        assert np.isfinite(bounds(x.with_(v_descale=of_v)).out).all() == fits
+    x = Inputs(E4, one, one, 0 * one, v_descale=np.array(2.0**127))  # divided by l below 1
+    assert np.isinf(bounds(x).out).all()
 
 
 @pytest.mark.parametrize(
