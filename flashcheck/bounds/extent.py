@@ -48,7 +48,8 @@ def in_contract(x: Inputs, at: Attention, ar: Arithmetic, delta_max: Array) -> B
     if x.sinks is not None:
         fits &= 1.5 * np.abs(x.sinks)[:, None] < ar.limit
         # Where the maximum leaves the sink out, exp(sink - m) has to fit.
-        above = lead(x, at) + delta_max + ar.lag * math.log(2) + overshoot
+        enlarged_by = (ar.lag + ar.most_offset) * math.log(2)
+        above = lead(x, at) + delta_max + enlarged_by + overshoot
         fits &= (above < math.log(ar.limit)) | ~at.seen
     fits &= overshoot < _room(ar)
     values = at.v

@@ -665,6 +665,14 @@ def test_factors_that_overflow_in_some_order_are_out_of_range() -> None:
     assert np.isinf(bounds(x.with_(k_descale=np.array(2.0**64))).out).all()
 
 
+def test_a_sink_that_overflows_once_it_is_enlarged_is_out_of_range() -> None:
+    one, contract = np.ones((1, 1, 1, 1)), Contract(p_offset=8.0)
+    for sink, fits in ((81.0, True), (86.0, False)):  # exp(85) is below 2^128, exp(85) 2^8 above
+        x = Inputs(E4, one, one, one, sinks=np.array([sink]))
+        assert (np.exp(sink - 1) * 2.0**8 < FORMATS["float32"].max_finite) == fits
+        assert np.isfinite(bounds(x, contract).lse).all() == fits
+
+
 def test_factors_that_overflow_by_themselves_are_out_of_range() -> None:
     """Infinity times what is tiny, hidden or 0 is infinite or NaN."""
     tiny = np.full((1, 1, 1, 1), 2.0**-16)
