@@ -2,7 +2,8 @@
 
 A policy says whether a kernel's `out` passes. It sees what such a test has: `golden`, the
 result in float64; `ref`, golden in the kernel's dtype; `pt`, a plain implementation in the
-kernel's dtype. All are float64 arrays of [B, Hq, Lq, Dv] that hold values of their dtypes.
+kernel's dtype. All are float64 arrays of [B, Hq, Lq, Dv] that hold values of their dtypes. A few
+tests judge lse [B, Hq, Lq] as well: LSE_POLICIES.
 Every comparison with NaN is false, so that NaN fails wherever a test compares.
 """
 
@@ -24,6 +25,7 @@ class Seen:
     golden: Array
     ref: Array
     pt: Array
+    abs_out: Array | None = None  # sum over the keys of P |v|, exactly
 
     @property
     def half(self) -> bool:
@@ -144,3 +146,115 @@ POLICIES: dict[str, Policy] = {
     "tilelang": tilelang,
     "cosine": cosine,
 }
+
+
+def aiter(out: Array, seen: Seen) -> bool:
+    """aiter: as flash-attention, with a floor."""
+    return _worst(out, seen.ref) <= max(2 * _worst(seen.pt, seen.ref), 0.01)
+
+
+def aiter_ratio(out: Array, seen: Seen) -> bool:
+    return _close(out, seen.ref, 1e-2, 1e-2, share=5e-2)
+
+
+def flex_mean_newer(out: Array, seen: Seen) -> bool:
+    """FlexAttention, a newer version: the two mean errors are close to each other."""
+    factor = 1.1 if seen.half else 10.0
+    plain = np.abs(seen.pt - seen.golden).mean()
+    return bool(abs(np.abs(out - seen.golden).mean() - plain) <= 1e-7 + factor * plain)
+
+
+def flashinfer_mse(out: Array, seen: Seen) -> bool:
+    """FlashInfer's float8 tests."""
+    return bool(np.square(out - seen.ref).mean() < 1.0)
+
+
+def per_element(out: Array, seen: Seen) -> bool:
+    """vLLM's derivation before it is collapsed to one number: u (sum of P |v|) + u |out|."""
+    assert seen.abs_out is not None
+    u = seen.format.unit_roundoff
+    return bool((np.abs(out - seen.golden) <= u * (seen.abs_out + np.abs(seen.golden))).all())
+
+
+def jax_nn(out: Array, seen: Seen) -> bool:
+    return _close(out, seen.ref, 1e-2, 1e-2)
+
+
+def jax_pallas(out: Array, seen: Seen) -> bool:
+    return _close(out, seen.ref, 5e-2, 1e-7)
+
+
+def jax_mosaic(out: Array, seen: Seen) -> bool:
+    return _close(out, seen.ref, 2e-3, 1e-3)
+
+
+def jax_splash(out: Array, seen: Seen) -> bool:
+    return _close(out, seen.ref, 3e-3, 3e-3)
+
+
+def robust_kbench(out: Array, seen: Seen) -> bool:
+    return _close(out, seen.ref, 1e-5, 1e-5)
+
+
+def backendbench(out: Array, seen: Seen) -> bool:
+    """BackendBench: NaN passes where the reference is NaN."""
+    both = np.isnan(out) & np.isnan(seen.ref)
+    return _close(np.where(both, 0, out), np.where(both, 0, seen.ref), 1e-2, 1e-2)
+
+
+def tritonbench(out: Array, seen: Seen) -> bool:
+    return _close(out, seen.ref, 2e-2, 1e-2)
+
+
+def sglang(out: Array, seen: Seen) -> bool:
+    """sglang's grouped decoding: the cosine, and an absolute error."""
+    size = float(np.sqrt((out * out).sum() * (seen.ref * seen.ref).sum()))
+    aligned = size == 0 or float((out * seen.ref).sum()) / size > 0.99
+    return aligned and _close(out, seen.ref, 3e-2, 1e-5)
+
+
+def array_api(out: Array, seen: Seen) -> bool:
+    """array-api-tests, whose standard asks for no accuracy."""
+    off = np.abs(out - seen.ref)
+    return bool(((off <= 1) | (off <= 0.25 * np.abs(seen.ref))).all())
+
+
+MORE_POLICIES: dict[str, Policy] = {
+    "aiter": aiter,
+    "aiter, ratio": aiter_ratio,
+    "FlexAttention, newer": flex_mean_newer,
+    "FlashInfer, MSE": flashinfer_mse,
+    "vLLM's derivation, per element": per_element,
+    "JAX nn": jax_nn,
+    "JAX Pallas": jax_pallas,
+    "JAX Mosaic": jax_mosaic,
+    "JAX splash": jax_splash,
+    "robust-kbench": robust_kbench,
+    "BackendBench": backendbench,
+    "tritonbench": tritonbench,
+    "sglang": sglang,
+    "array-api-tests": array_api,
+}
+
+
+def _lse_close(lse: Array, exact: Array, atol: float, rtol: float) -> bool:
+    with np.errstate(invalid="ignore"):
+        near = np.abs(lse - exact) <= atol + rtol * np.abs(exact)
+    return bool(((lse == exact) | (near & np.isfinite(exact))).all())
+
+
+def flashmla_lse(lse: Array, exact: Array) -> bool:
+    finite = np.isfinite(exact)
+    off = np.abs(lse[finite] - exact[finite])
+    near = (off < 1e-6) | (off / (np.abs(exact[finite]) + 1e-6) < 8.01 / 65536)
+    return bool((lse[~finite] == exact[~finite]).all() and near.all())
+
+
+LSE_POLICIES: dict[str, Callable[[Array, Array], bool]] = {
+    "xFormers": lambda lse, exact: _lse_close(lse, exact, 2e-4, 1e-5),
+    "FlashMLA": flashmla_lse,
+    "JAX nn": lambda lse, exact: _lse_close(lse, exact, 1e-2, 1e-2),
+    "JAX Mosaic": lambda lse, exact: _lse_close(lse, exact, 2e-3, 1e-3),
+    "JAX splash": lambda lse, exact: _lse_close(lse, exact, 1e-3, 1e-3),
+}
+"""Whether a kernel's lse passes, beside the exact one; -inf must be -inf."""
