@@ -12,6 +12,7 @@ from flashcheck.case import Case
 from flashcheck.explanation.diagnose import diagnose
 from flashcheck.explanation.explain import counterexample, input_lines
 from flashcheck.explanation.hints import hints
+from flashcheck.explanation.models import likely
 from flashcheck.formats import DTYPES
 from flashcheck.kernel import Kernel, Target
 from flashcheck.law import Law, Subject, law_named, laws
@@ -138,7 +139,9 @@ def _explain(name: str, case: Case, law: Law, found: Check) -> str:
         )
         if value != default
     )
+    cause = likely(case, law, found)
     sections = {
+        "Likely cause": () if cause is None else (cause.sentence,),
         "Problem": input_lines(case),
         "If this is intended": hints(case, law, found),
         "Again": (

@@ -124,23 +124,26 @@ def inject(tree: ast.Module, edits: Sequence[tuple[str, str]], fault: str) -> as
     """The tree with each statement replaced. Raises FaultError unless it occurs once."""
     for old, new in edits:
         editor = _Editor(old, new)
-        tree = ast.fix_missing_locations(editor.visit(tree))
+        tree = editor.visit(tree)
         if editor.found != 1:
             raise FaultError(
                 f"the fault {fault!r} no longer fits: {old!r} occurs {editor.found} times"
             )
-    return tree
+    return ast.fix_missing_locations(tree)
 
 
 class _Editor(ast.NodeTransformer):
     def __init__(self, old: str, new: str) -> None:
         (statement,) = ast.parse(old).body
         self.head_only = _is_head(statement)
+        self.kind = type(statement)
         self.old = ast.dump(statement)
         self.new = new
         self.found = 0
 
     def generic_visit(self, node: ast.AST) -> ast.AST | list[ast.stmt]:  # type: ignore[override]
+        if isinstance(node, ast.expr):  # holds no statement
+            return node
         if isinstance(node, ast.stmt) and self._matches(node):
             self.found += 1
             replacement = ast.parse(self.new).body
@@ -152,6 +155,8 @@ class _Editor(ast.NodeTransformer):
         return super().generic_visit(node)
 
     def _matches(self, node: ast.stmt) -> bool:
+        if type(node) is not self.kind:
+            return False
         if not self.head_only:
             return ast.dump(node) == self.old
         body = getattr(node, "body", None)

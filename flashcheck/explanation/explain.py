@@ -13,6 +13,7 @@ from flashcheck.case import Case
 from flashcheck.explanation.contrast import contrast
 from flashcheck.explanation.diagnose import diagnose
 from flashcheck.explanation.hints import hints
+from flashcheck.explanation.models import likely
 from flashcheck.explanation.phrases import element, short, times
 from flashcheck.inputs import Inputs
 from flashcheck.law import Law, Subject
@@ -29,12 +30,14 @@ class Explanation:
 
     text      the whole block, as printed
     sentence  what is wrong with the result
+    cause     what is wrong with the kernel, where a model of it gives the same result
     contrast  which neighbours of the problem pass or fail
     hints     what to declare if the kernel is meant to do this
     """
 
     text: str
     sentence: str
+    cause: str
     contrast: tuple[str, ...]
     hints: tuple[str, ...]
 
@@ -70,7 +73,9 @@ def explain(
     if seed is not None and "--seed" not in command:
         command += f" --seed {seed}"
 
+    cause = likely(case, law, check)
     sections = {
+        "Likely cause": () if cause is None else (cause.sentence,),
         "Smallest input found": input_lines(case),
         "Contrast": lines,
         "If this is intended": declared,
@@ -79,7 +84,8 @@ def explain(
     block.append(counterexample(check, sentence, sections))
     block += ["", f"  flashcheck replay {example_id}", f"  flashcheck show {example_id}"]
     block.append(f"  whole run: {command}")
-    return Explanation("\n".join(block), sentence, lines, declared)
+    told = "" if cause is None else cause.sentence
+    return Explanation("\n".join(block), sentence, told, lines, declared)
 
 
 def counterexample(check: Check, sentence: str, sections: Mapping[str, tuple[str, ...]]) -> str:

@@ -31,14 +31,18 @@ MAX_KEYS = 128
 
 
 class Recorder:
-    """A runner that remembers the inputs of every call, and counts the calls."""
+    """A runner that remembers every call."""
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
-        self.inputs: list[Inputs] = []
+        self.calls: list[Call] = []
+
+    @property
+    def inputs(self) -> list[Inputs]:
+        return [call.inputs for call in self.calls]
 
     def submit(self, call: Call) -> None:
-        self.inputs.append(call.inputs)
+        self.calls.append(call)
         self.runner.submit(call)
 
     def result(self) -> Reply:

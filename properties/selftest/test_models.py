@@ -1,0 +1,150 @@
+"""Models name the fault of a kernel that is written differently, and are silent about others."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from flashcheck.explanation import explain
+from flashcheck.explanation.models import Likely, likely
+from flashcheck.fills import Fill
+from flashcheck.kernel import Kernel
+from flashcheck.law import Subject, laws
+from flashcheck.masks import Mask
+from flashcheck.problem import Problem
+from flashcheck.strategies import Space
+from flashcheck.verdict import Check
+from flashcheck.worker import InProcess
+
+AGREEMENT = laws()[0]
+
+NORMAL = Fill(noise="normal", spread=1.0)
+HIGH = Problem(q=Fill(level=90.0), k=Fill(level=1.0))
+LATE = Problem(
+    len_k=80, scale=1.0, q=Fill(level=1.0), k=Fill("step", level=4.0, at=64),
+    v=NORMAL,
+)  # fmt: skip
+ROWS = Problem(len_q=5, len_k=7, dim=8, dim_v=8, q=NORMAL, k=NORMAL, v=NORMAL)
+HALF = Problem(dtype="float16", len_q=3, len_k=5, dim=4, dim_v=4, q=NORMAL, k=NORMAL, v=NORMAL)
+GROUPED = Problem(heads=4, kv_heads=2, len_k=3, dim=8, dim_v=8, q=NORMAL, k=NORMAL, v=NORMAL)
+MASKED = Problem(len_q=2, len_k=3, v=Fill(level=1.0), mask=Mask(hides="tail", amount=1))
+
+
+def found(target: str | Kernel, problem: Problem, config: str | None = None) -> Likely | None:
+    """The likely cause of a failure of agreement."""
+    runner = InProcess(target)
+    started = runner.start()
+    space = Space(dtype=problem.dtype, options=frozenset(started.options))
+    subject = Subject(runner, started, space)
+    case = subject.case(problem, config)
+    check: Check = AGREEMENT.check(case)
+    assert check.failed, f"{target} is right on {problem}"
+    return likely(case, AGREEMENT, check)
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        ("acc_not_rescaled", LATE),
+        ("maximum_not_subtracted", HIGH),
+        ("maximum_starts_at_zero", replace(HIGH, k=Fill(level=-2.0))),
+        ("key_blocks_floored", LATE),
+        ("kv_head_modulo", GROUPED),
+        ("bool_mask_inverted", MASKED),
+        ("next_key_visible", Problem(len_k=2, is_causal=True)),
+        ("scale_without_root", ROWS),
+        ("lse_in_base_two", ROWS),
+        ("p_in_e4m3", HALF),
+        ("normalizer_not_rescaled", LATE),
+    ],
+)
+def test_the_injected_fault_is_named(fault: str, problem: Problem) -> None:
+    cause = found(f"numpy_online+{fault}", problem, "block_64")
+    assert cause is not None
+    assert cause.faults == (fault,)
+    assert cause.others >= 2
+
+
+def test_a_missed_rescale_has_its_factor() -> None:
+    cause = found("numpy_online+acc_not_rescaled", LATE, "block_64")
+    assert cause is not None
+    assert re.search(
+        r"block 2 of 64 keys raises the maximum of query 0 by 4, "
+        r"and exp\(m_old - m_new\) = 0.0183",
+        cause.sentence,
+    ), cause.sentence
+
+
+def textbook(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, fault: str
+) -> torch.Tensor:
+    """Attention without blocks and without lse, with one fault."""
+    q, k, v = query.float(), key.float(), value.float()
+    s = torch.einsum("bhid,bhjd->bhij", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if fault == "rising":  # a bias that no option asked for
+        s = s + 0.1 * torch.arange(s.shape[-1])
+    if fault == "ends early":  # the usual bug, in the unusual block of 24
+        s = s[..., : max(1, s.shape[-1] // 24) * 24]
+    if fault == "scale of dim":
+        s = s / s.new_tensor(q.shape[-1]).sqrt() if scale is None else s
+    p = torch.softmax(s, -1)
+    if fault == "squared":
+        p = p * p
+    if fault == "nan":
+        p = torch.where(s.amax(-1, keepdim=True) > 1, torch.nan, p)
+    out = p @ v[:, :, : p.shape[-1]]
+    return (out * 1.01 if fault == "one percent" else out).to(query.dtype)
+
+
+def kernel(fault: str) -> Kernel:
+    def fn(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, scale: float | None = None
+    ) -> Any:
+        return textbook(query, key, value, scale, fault)
+
+    return Kernel(fn, name="textbook")
+
+
+def test_a_kernel_of_another_form_without_lse() -> None:
+    cause = found(kernel("scale of dim"), ROWS)
+    assert cause is not None
+    assert cause.faults == ("scale_without_root",)
+
+
+@pytest.mark.parametrize("fault", ["rising", "ends early", "squared", "nan", "one percent"])
+def test_what_no_model_does_has_no_name(fault: str) -> None:
+    assert found(kernel(fault), replace(ROWS, len_k=30)) is None
+
+
+def test_nan_is_reproduced_where_it_is() -> None:
+    problem = Problem(len_q=2, len_k=3, v=NORMAL, mask=Mask(hides="row", amount=1))
+    cause = found("numpy_online+zero_normalizer_unguarded", problem, "block_64")
+    assert cause is not None
+    assert cause.faults == ("zero_normalizer_unguarded",)
+
+
+def test_a_correct_kernel_has_no_cause() -> None:
+    runner = InProcess(kernel(""))
+    subject = Subject(runner, runner.start(), Space(options=frozenset({"scale"})))
+    case = subject.case(ROWS)
+    check = AGREEMENT.check(case)
+    assert not check.failed
+    assert likely(case, AGREEMENT, check) is None
+
+
+def test_the_explanation_tells_the_cause_before_the_input() -> None:
+    runner = InProcess("numpy_online+acc_not_rescaled")
+    subject = Subject(runner, runner.start(), Space())
+    check = AGREEMENT.check(subject.case(LATE, "block_64"))
+    told = explain(
+        subject, AGREEMENT, LATE, "block_64", check, example_id="fc-a", command="flashcheck"
+    )
+    print(told.text)
+    assert told.cause.startswith("The accumulator keeps the scale of an earlier, smaller maximum")
+    sections = [line for line in told.text.splitlines() if line[:1].isupper()]
+    assert sections[1] == "Likely cause"
+    assert sections[2] == "Smallest input found"
