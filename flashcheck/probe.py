@@ -21,8 +21,8 @@ from flashcheck.strategies import HEAD_DIMS, MASK_FORMS, WORK, Space
 INTERPRETED_LENGTH = 97
 """Longest sequence for a kernel in Triton's interpreter: three blocks of 32 and one key."""
 
-INTERPRETED_HEADS = 4
-"""Most batch x heads there: with two, no wrong map of heads or batches could be seen."""
+INTERPRETED_HEADS = 8
+"""Most batch x heads there: with fewer, no wrong map of groups or batches could be seen."""
 
 MOST_LOST = 1
 """Processes that probing may lose before it takes the rest for supported."""
@@ -173,7 +173,7 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
         scale_none=scale_none,
         empty_keys=empty,
         # The double-double oracle is slower, and Triton's interpreter by far.
-        work=20_000 if interpreted else WORK // 4 if dtype == "float64" else WORK,
+        work=60_000 if interpreted else WORK // 4 if dtype == "float64" else WORK,
         max_length=INTERPRETED_LENGTH if interpreted else 513,
         max_heads=INTERPRETED_HEADS if interpreted else 256,
     )

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, Verbosity
 from flashcheck.case import Case
 from flashcheck.inputs import Inputs
 from flashcheck.law import Law, Subject
+from flashcheck.openings import endings, openings
 from flashcheck.problem import Problem
 from flashcheck.strategies import problems
 from flashcheck.verdict import Check, Verdict
@@ -99,10 +100,21 @@ class Search:
         self.vacuous = 0
         self.stopped_by = ""
         self._losses = 0
+        self._first = 0
         self._configs = subject.target.configs
 
     def run(self, seed: int) -> None:
         """Search until the quota or the time is used up. `seed` determines every problem."""
+        # So that an opening meets another configuration in another run.
+        self._first = seed
+        try:
+            for problem in openings(self.subject.space, seed):
+                self._one(problem)
+            for problem in endings(self.subject.space, seed):
+                for config in self._configs:
+                    self._one(problem, config)
+        except _Spent:
+            return
         for turn in range(1 << 20):
             if self._spent():
                 return
@@ -140,16 +152,17 @@ class Search:
 
         one()
 
-    def _one(self, problem: Problem) -> None:
+    def _one(self, problem: Problem, config: str | None = None) -> None:
         if self._spent():
             raise _Spent
-        config = self._configs[self.problems % len(self._configs)]
+        if config is None:
+            config = self._configs[(self._first + self.problems) % len(self._configs)]
         self.problems += 1
         case = self.subject.case(problem, config)
         case.start()
         for check in self.judge(case, self._choose(case)):
             self.checked(problem, config, check)
-            if check.property == "agreement":
+            if check.property == "agreement" and hypothesis.currently_in_test_context():
                 hypothesis.target(min(check.ratio, 1e3), label="ratio")
 
     def judge(self, case: Case, chosen: Sequence[Law], regression: str = "") -> Iterator[Check]:

@@ -35,8 +35,9 @@ GRIDS: tuple[tuple[int, int, int], ...] = (
 """(batch, query heads, key heads)."""
 
 LENGTHS: tuple[int, ...] = (
-    *range(1, 21), 23, 24, 25, 31, 32, 33, 37, 47, 48, 49, 50, 63, 64, 65, 66, 77, 95, 96, 97,
-    100, 111, 127, 128, 129, 130, 144, 160, 161, 191, 193, 255, 256, 257, 300, 511, 512, 513,
+    *range(1, 21), 23, 24, 25, 31, 32, 33, 37, 47, 48, 49, 50, 63, 64, 65, 66, 77, 80, 95, 96, 97,
+    100, 111, 112, 127, 128, 129, 130, 144, 160, 161, 191, 192, 193, 255, 256, 257, 300, 320, 448,
+    511, 512, 513,
 )  # fmt: skip
 """Sequence lengths: all small ones, then block edges of every usual block size and one off."""
 
@@ -67,6 +68,12 @@ MASK_FORMS: tuple[tuple[Kind, BiasDtype, int, str], ...] = (
 SQUARES = 9
 """Places of Lq's draw that give one query, or as many queries as keys."""
 
+FEW = 5
+"""Queries below which a problem that is too large has fewer heads instead."""
+
+UNMASKED = 6
+"""Places of the mask's draw that give none: a third of all."""
+
 WORK = 400_000
 
 
@@ -75,7 +82,7 @@ BIASES: tuple[Fill, ...] = (
     Fill(noise="normal", spread=8.0), Fill(level=-1e4, noise="normal", spread=4.0),
     Fill(level=-65504.0), Fill(noise="normal", spread=1000.0),
     Fill("cycle", level=-1e4, base=0.0, period=2), Fill(), Fill("stairs", level=-0.5),
-    Fill(level=3e4),
+    Fill(level=3e4), Fill(level=-3e4, noise="normal", spread=4.0),
 )  # fmt: skip
 """What an additive mask adds where it hides nothing. A finite value hides nothing, however
 large: kernels that take -1e4 or the smallest finite number for -inf are wrong."""
@@ -236,7 +243,7 @@ VALUES: dict[str, ValueFamily] = {
 }
 """Families of V."""
 
-SIZES: tuple[float, ...] = (*[1.0] * 8, 2.0**-8, 2.0**6, 2.0**-14, 0.0)
+SIZES: tuple[float, ...] = (*[1.0] * 8, 2.0**-8, 2.0**6, 2.0**-14, 2.0**-22, 0.0)
 NOISES: tuple[float, ...] = (0.0, 1.0, 0.5, 2.0, 4.0)
 
 
@@ -285,7 +292,7 @@ def _counts(space: Space) -> tuple[int, ...]:
         len(lengths) + SQUARES,  # one query, then SQUARES - 1 draws for Lq = Lk
         len(lengths) + (1 if space.empty_keys else 0),
         len(space.head_dims),
-        len(space.head_dims) + 3 if space.dim_v_differs else 1,
+        2 * len(space.head_dims) if space.dim_v_differs else 1,  # half of them: Dv = D
         len(SCORES),
         len(MAGNITUDES),
         32,
@@ -296,7 +303,7 @@ def _counts(space: Space) -> tuple[int, ...]:
         space.seeds,
         len(SCALES) if "scale" in space.options else 1,
         2 if "is_causal" in space.options else 1,
-        2 * len(HIDES) if "attn_mask" in space.options and space.mask_forms else 1,
+        len(HIDES) + UNMASKED if "attn_mask" in space.options and space.mask_forms else 1,
         24,
         len(_forms(space)) or 1,
         2 * len(space.layouts),
@@ -323,26 +330,24 @@ def _assemble(space: Space, draws: tuple[int, ...]) -> Problem:
     batch, heads, kv_heads = _grids(space)[grid]
     keys = 0 if len_k == len(lengths) else lengths[len_k]
     d = space.head_dims[dim]
-    dv = d if dim_v < 3 else space.head_dims[dim_v - 3]
+    dv = d if dim_v < len(space.head_dims) else space.head_dims[dim_v - len(space.head_dims)]
     square = 1 <= len_q < SQUARES
     queries = max(keys, 1) if square else lengths[max(len_q - SQUARES, 0)]
-    # Keep the problem small: fewer heads first, then fewer queries.
+    # Keep the problem small: fewer queries first, then fewer heads.
     cost = (d + dv) * max(keys, 1)
     many = batch * heads > 16 and batch * heads * cost <= space.work
-    if batch * heads * queries * cost > space.work and not many:
+    if batch * heads * min(queries, FEW) * cost > space.work and not many:
         batch, heads, kv_heads = (1, 1, 1) if heads == kv_heads else (1, heads // kv_heads, 1)
     queries = max(1, min(queries, space.work // (cost * batch * heads)))
     is_causal = bool(causal) and not (space.causal_square and queries != keys)
     p = Problem(
         dtype=space.dtype, batch=batch, heads=heads, kv_heads=kv_heads, len_q=queries,
         len_k=keys, dim=d, dim_v=dv, seed=seed, scale=_scale(space, scale), is_causal=is_causal,
-        mask=None if is_causal else _mask(space, mask, amount, form, keys),
+        mask=None if is_causal else _mask(space, mask, amount, form, keys, seed),
         layout=space.layouts[max(0, layout - len(space.layouts))],
         scores=list(SCORES)[scores], values=list(VALUES)[values],
     )  # fmt: skip
-    q, k = SCORES[p.scores](p, MAGNITUDES[size], at, NOISES[noise])
-    v = VALUES[p.values](p, SIZES[v_size], v_at)
-    return _fit(p, q, k, v)
+    return filled(p, MAGNITUDES[size], at, NOISES[noise], SIZES[v_size], v_at)
 
 
 def _scale(space: Space, index: int) -> float | None:
@@ -354,19 +359,28 @@ def _scale(space: Space, index: int) -> float | None:
     return scale
 
 
-def _mask(space: Space, hides: int, amount: int, form: int, keys: int) -> Mask | None:
-    # Half of the draws have no mask.
-    if hides <= len(HIDES) - 1:
+def _mask(space: Space, hides: int, amount: int, form: int, keys: int, seed: int) -> Mask | None:
+    if hides < UNMASKED:
         return None
     kind, dtype, rank, axes = _forms(space)[form]
-    which: Hides = HIDES[hides - len(HIDES)]
+    which: Hides = HIDES[hides - UNMASKED]
     n = amount if amount < 18 else (keys, keys - 1, 32, 33, 64, 100)[amount - 18]
-    bias = BIASES[amount % len(BIASES)] if kind == "additive" else Fill()
+    bias = BIASES[seed % len(BIASES)] if kind == "additive" else Fill()
+    # Half of the masks that may differ over heads and batches do.
+    if rank == 4 and seed % 2:
+        axes += "bh"
     return Mask(
         kind=kind, hides=which, amount=max(n, 0), dtype=dtype, bias=bias, rank=rank,
         per_batch="b" in axes, per_head="h" in axes, per_query="q" in axes or rank == 1,
         per_key="k" in axes,
     )  # fmt: skip
+
+
+def filled(p: Problem, nats: float, at: int, noise: float, v_size: float, v_at: int) -> Problem:
+    """The problem with the fills of its families: scores that differ by `nats`, values of
+    `v_size`, and what is special about them at the places `at` and `v_at` of `_place`."""
+    q, k = SCORES[p.scores](p, nats, at, noise)
+    return _fit(p, q, k, VALUES[p.values](p, v_size, v_at))
 
 
 def _fit(p: Problem, q: Fill, k: Fill, v: Fill) -> Problem:

@@ -37,7 +37,9 @@ def agreement(case: Case, judge: Judge) -> None:
     usable = np.isfinite(out) & np.isfinite(bound.out) & rows[..., None] & settled
     usable &= value.out != 0
     signed = ((out - value.out) - value.out_low)[usable]
-    ulps = signed / unit[usable]
+    with np.errstate(over="ignore"):
+        ulps = signed / unit[usable]
+    ulps = ulps[np.isfinite(ulps)]
     if ulps.size:
         size = np.sort(np.abs(ulps))
         # Equally spaced order statistics: enough for quantiles over a run, and small.

@@ -56,11 +56,14 @@ def trials(
     device: str | None = None,
     timeout: float = 60.0,
 ) -> Iterator[Trial]:
-    """Trials of one fault in one kernel, run in a process of its own, probed as the gate does.
+    """Trials of one fault in one kernel, probed as the gate does.
 
-    dtypes: None for all that the gate would take. Raises TargetError where it cannot be loaded.
+    A Triton kernel runs in a process of its own, others in this one. dtypes: None for all that
+    the gate would take. Raises TargetError where it cannot be loaded.
     """
-    with Worker(spec(kernel, fault), device, timeout, max(30.0, 5 * timeout)) as runner:
+    name = spec(kernel, fault)
+    isolated = kernel.startswith("triton")
+    with Worker(name, device, timeout) if isolated else InProcess(name, device) as runner:
         target = runner.start()
         spaces = probe(runner, target, None).spaces
         for dtype, space in spaces.items():

@@ -5,7 +5,7 @@ What is wrong   the stride of the last axis is taken to be 1 without a check
 Where seen      the class of pytorch/pytorch#181133 and #163597,
                 torch-spyre/torch-spyre#4331 (views), for kernels that take no stride of the
                 last axis
-Killed by       agreement
+Killed by       agreement, poison_memory
 Survives        every tensor whose last stride is 1, transposed and padded ones too; Dv = 1
 """
 

@@ -5,7 +5,7 @@ What is wrong   the block that raises the maximum counts exp(m_new - m_old) time
                 first block is right
 Where seen      derivations of online softmax: all three of m, l and acc have to be referenced
                 to the new maximum
-Killed by       agreement, key_permutation, one_hot
+Killed by       agreement, key_permutation, one_hot, key_doubling
 Survives        one block alone, rows whose maximum is in their first block
 """
 

@@ -1,0 +1,161 @@
+"""Openings: the problems that a search begins with, before any is drawn.
+
+Each combines many of the features at which kernels go wrong, with sizes and values that depend
+on the seed: several heads and batches that all differ, lengths that end inside a block, rows and
+blocks that are hidden, maxima that arrive late. What a drawn problem shows only if a dozen draws
+agree is shown at once.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from flashcheck.fills import Fill
+from flashcheck.inputs import Layout
+from flashcheck.masks import Hides, Mask
+from flashcheck.problem import Problem
+from flashcheck.strategies import Space, filled
+
+NORMAL = Fill(noise="normal", spread=8.0)
+
+ENOUGH = 8
+"""Queries below which a problem that is too large has fewer heads instead."""
+
+LOW = Fill(level=-1e4, noise="normal", spread=4.0), Fill(level=-3e4, noise="normal", spread=4.0)
+"""Biases that are so low that they are taken for hiding."""
+
+
+_MOVED: tuple[Layout, ...] = ("transposed", "mixed_k", "mixed_v", "packed", "mixed_q")
+_OTHER: tuple[Layout, ...] = ("expanded_heads", "expanded_batch", "strided", "offset", "padded")
+_BASE = Problem(batch=2, heads=4, kv_heads=2, dim=16, dim_v=16, scores="normal", values="normal")
+_MASK = Mask(per_batch=True, per_head=True)
+_ENDS: tuple[Hides, ...] = ("head", "tail")
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """A problem, whose families are filled by scores that differ by `nats`."""
+
+    problem: Problem
+    nats: float = 1.0
+
+
+def openings(space: Space, seed: int) -> Iterator[Problem]:
+    """The problems of `space` to begin with; options that it lacks are left out."""
+    rng = random.Random(seed)
+    return _problems(_recipes(rng, space.max_length), space, rng)
+
+
+def endings(space: Space, seed: int) -> Iterator[Problem]:
+    """Problems for every configuration of a kernel: whole blocks that are hidden, and keys that end
+    where blocks of some sizes do and of others do not."""
+    rng = random.Random(seed)
+    lengths = rng.choice((48, 80, 112, 16)), rng.choice((64, 192, 32, 96))
+    sized = (replace(_BASE, len_q=9, len_k=n, layout=rng.choice(_OTHER)) for n in lengths)
+    recipes = [_hidden("head", space.max_length, 1000.0), *map(_Recipe, sized)]
+    return _problems(recipes, space, rng)
+
+
+def _problems(recipes: Iterable[_Recipe], space: Space, rng: random.Random) -> Iterator[Problem]:
+    for recipe in recipes:
+        problem = replace(recipe.problem, dtype=space.dtype, seed=rng.randrange(space.seeds))
+        places = rng.randrange(32), rng.randrange(32)
+        fitted = _fitted(replace(problem, mask=_mask(space, problem.mask)), space)
+        if fitted is not None:
+            yield filled(fitted, recipe.nats, places[0], 1.0, 1.0, places[1])
+
+
+def _hidden(end: Hides, longest: int, nats: float) -> _Recipe:
+    """Whole blocks hidden at one end, whatever their size, beside scores that are far below 0."""
+    n = min(150, longest)
+    mask = replace(_MASK, hides=end, amount=n - 10)
+    low = replace(_BASE, len_q=5, len_k=n, values="positive", scores="all_negative", mask=mask)
+    return _Recipe(low, nats)
+
+
+def _recipes(rng: random.Random, longest: int) -> Iterator[_Recipe]:
+    some = rng.choice
+    base = _BASE
+    mask = _MASK
+    additive = replace(mask, kind="additive")
+    # Maxima that arrive late, in more than one block.
+    late = replace(base, len_q=17, len_k=some((129, 97, 161)), scores="rising")
+    yield _Recipe(late, some((6.0, 20.0)))
+    n = some((33, 40, 50))
+    causal = replace(base, is_causal=True)
+    yield _Recipe(replace(causal, len_q=some((n, 33, 40)), len_k=n, dim_v=24, layout=some(_OTHER)))
+    yield _hidden(some(_ENDS), longest, 110.0)
+    biased = replace(additive, hides="random", bias=NORMAL)
+    yield _Recipe(
+        replace(base, len_q=8, len_k=some((33, 65, 80)), dim=24, dim_v=24, layout=some(_MOVED),
+                mask=biased)
+    )  # fmt: skip
+    # One query on a cache whose tail is hidden.
+    tail = replace(mask, hides=some(("tail", "random")), amount=9)
+    one = replace(base, len_q=1, len_k=some((193, 300, 77)), scale=some((0.5, 1.7, -1.0, 0.0)))
+    yield _Recipe(replace(one, mask=tail))
+    # More queries than a block holds, each with its own mask, one of them without a key.
+    rows = replace(mask, hides=some(("row", "random")), amount=66, per_batch=False)
+    many = replace(base, batch=1, heads=2, len_q=some((80, 100, 70)), len_k=some((20, 33)))
+    yield _Recipe(replace(many, dim=8, dim_v=8, mask=rows))
+    oblong = replace(causal, len_q=some((40, 7)), len_k=some((7, 40)), dim=33, dim_v=33)
+    yield _Recipe(replace(oblong, values="positive", layout=some(_MOVED)))
+    spike = replace(base, len_q=6, len_k=some((34, 66)), scores="late_max", values="index")
+    yield _Recipe(replace(spike, layout=some(_MOVED)), 12.0)
+    swallowed = replace(additive, hides=some(("random", "nothing", "all")), bias=some(LOW))
+    yield _Recipe(replace(base, len_q=5, len_k=some((33, 20)), mask=swallowed))
+    yield _Recipe(replace(base, len_q=3, len_k=0, scores="equal", values="ones"))
+    wide = replace(base, len_q=20, len_k=some((64, 128)), dim=some((64, 80)), dim_v=40)
+    yield _Recipe(replace(wide, scale=some((-0.25, 1.0, 0.125, 0.0))))
+
+
+def _mask(space: Space, mask: Mask | None) -> Mask | None:
+    """The mask in a form that the kernel takes, or none."""
+    if mask is None or "attn_mask" not in space.options:
+        return None
+    for dtype in ("float32", "query"):
+        if (mask.kind, dtype, mask.rank) in space.mask_forms:
+            return replace(mask, dtype=dtype)
+    return None
+
+
+def _fitted(p: Problem, space: Space) -> Problem | None:
+    """The problem within the space, smaller where it has to be; None where it says nothing."""
+    options, longest = space.options, space.max_length
+    if p.len_k == 0 and not space.empty_keys:
+        return None
+    if p.heads != p.kv_heads and "enable_gqa" not in options:
+        p = replace(p, kv_heads=p.heads)
+    if p.batch * p.heads > space.max_heads:
+        p = replace(p, batch=1)
+    scale = p.scale if "scale" in options else None
+    if scale is None and not space.scale_none:
+        scale = 0.5
+    if scale is not None and scale <= 0 and space.positive_scale:
+        scale = 0.5
+    layout: Layout = p.layout if p.layout in space.layouts else "contiguous"
+    p = replace(
+        p, scale=scale, layout=layout, len_k=min(p.len_k, longest), len_q=min(p.len_q, longest),
+        is_causal=p.is_causal and "is_causal" in options,
+    )  # fmt: skip
+    if space.causal_square and p.is_causal:
+        p = replace(p, len_q=p.len_k)
+    dim, dim_v = (
+        min(space.head_dims, key=lambda d: (abs(d - wanted), d)) for wanted in (p.dim, p.dim_v)
+    )
+    p = replace(p, dim=dim, dim_v=dim_v if space.dim_v_differs else dim)
+    # Where it is too large: fewer batches, fewer heads, fewer queries, in this order.
+    cost = max(p.len_k, 1) * (p.dim + p.dim_v)
+    rows = min(p.len_q, ENOUGH)
+    if p.batch * p.heads * rows * cost > space.work:
+        p = replace(p, batch=1)
+    if p.heads * rows * cost > space.work:
+        p = replace(p, heads=p.heads // p.kv_heads, kv_heads=1)
+    rows = space.work // (cost * p.batch * p.heads)
+    if p.is_causal and space.causal_square and rows < p.len_q:
+        n = math.isqrt(space.work // ((p.dim + p.dim_v) * p.batch * p.heads))
+        return replace(p, len_q=n, len_k=n) if n else None
+    return replace(p, len_q=min(p.len_q, rows)) if rows else None
