@@ -239,8 +239,8 @@ def test_levels_are_numbers_of_the_dtype(dtype: str) -> None:
 
 NARROW = Space(
     options=frozenset({"is_causal"}), head_dims=(32, 64), dim_v_differs=False,
-    mask_forms=frozenset(), scale_none=True, empty_keys=False, causal_square=True, max_length=97, max_heads=8,
-    work=60_000, layouts=("contiguous",),
+    mask_forms=frozenset(), scale_none=True, empty_keys=False, causal_square=True,
+    max_length=97, max_heads=8, work=60_000, layouts=("contiguous",),
 )  # fmt: skip
 
 
