@@ -52,14 +52,17 @@ def run(
     cells: Sequence[Cell], seeds: Sequence[int], *, device: str | None = None, jobs: int = 1
 ) -> Iterator[list[Trial] | str]:
     """The trials of each cell as they are done, in any order; a sentence where it cannot run."""
-    job = partial(_job, tuple(seeds), device)
+    job = partial(_job, device)
+    # Nothing ends the search of a kernel that is right: they come first, each by itself.
+    clean = [(cell, (seed,)) for cell in cells if not cell.fault for seed in seeds]
+    tasks = [*clean, *((cell, tuple(seeds)) for cell in cells if cell.fault)]
     # Not forked: this process may hold threads, torch's or a user's.
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(job, cell) for cell in cells]):
+        for done in as_completed([pool.submit(job, *task) for task in tasks]):
             yield done.result()
 
 
-def _job(seeds: Sequence[int], device: str | None, cell: Cell) -> list[Trial] | str:
+def _job(device: str | None, cell: Cell, seeds: Sequence[int]) -> list[Trial] | str:
     try:
         return list(trials(cell.kernel, cell.fault, seeds, cell.dtypes, device=device))
     except TargetError as error:
