@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flashcheck.power.trial import Trial
 
 COULD_NOT_RUN = 2
+INTERRUPTED = 130
 
 KERNELS = ("numpy_online", "fp32_stats", "triton_flash")
 """The kernels that `power` breaks."""
@@ -267,6 +268,7 @@ def claims(report: str | None, no_color: bool) -> None:
 
 
 @main.command()
+@click.argument("target", metavar="[TARGET]", required=False)
 @click.option("--fault", multiple=True, metavar="F[,F]", help="faults [default: all]")
 @click.option(
     "--kernel",
@@ -275,23 +277,41 @@ def claims(report: str | None, no_color: bool) -> None:
     help="kernels to break [default: numpy_online, fp32_stats, triton_flash]",
 )
 @click.option(
-    "--dtype", multiple=True, metavar="D[,D]", help="dtypes [default: all with a witness]"
+    "--dtype",
+    multiple=True,
+    metavar="D[,D]",
+    help="dtypes [default: all with a witness, or that TARGET takes]",
 )
 @click.option("--device", metavar="cpu|cuda[:i]", help="where to run [default: cpu]")
-@click.option("--seeds", type=click.IntRange(1), default=3, help="searches of each [3]")
+@click.option("--seeds", type=click.IntRange(1), default=3, help="searches of each fault [3]")
 @click.option("--seed", type=click.IntRange(0), default=0, help="the first of them [0]")
 @click.option("--jobs", type=click.IntRange(1), help="processes [default: one for each core]")
 @click.option("--clean/--no-clean", default=True, help="search the kernels without a fault too")
-@click.option("--report", metavar="md=PATH", help="write the kill matrix as Markdown too")
-def power(**flags: Any) -> None:
+@click.option("--budget", metavar="smoke|pr|N", help="checks for a mutant of TARGET [smoke]")
+@click.option(
+    "--max-mutants", type=click.IntRange(1), default=100, help="a sample of at most so many [100]"
+)
+@click.option("--source", metavar="FILE", help="mutate this file that TARGET runs, not its own")
+@click.option("--report", metavar="md=PATH", help="write the result as Markdown too")
+@click.pass_context
+def power(context: click.Context, /, target: str | None, **flags: Any) -> None:
     """Run the gate on kernels that are broken on purpose: would it have caught it?
 
-    Each fault of the catalogue, in each kernel and dtype where a witness shows that it matters,
-    is searched by several seeds until the first check that fails.
+    Without TARGET, each fault of the catalogue, in each kernel and dtype where a witness shows
+    that it matters, is searched by several seeds until the first check that fails. With TARGET,
+    mutants of your own kernel are: its source with one edit each.
 
     \b
-    Exit codes: 0 all killed; 1 a fault survived, or a clean kernel failed; 2 could not run.
+    Exit codes: 0 all killed (of TARGET: no survivor leaves the bound); 1 a fault survived, a
+    clean kernel failed, or a mutant that leaves the bound was missed; 2 could not run.
     """  # noqa: D301 (click reads the backspace)
+    only = ("fault", "kernel", "seeds", "clean") if target else ("budget", "max_mutants", "source")
+    for name in only:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            goes = "without TARGET: it is of the faults" if target else "with TARGET"
+            raise _Fails(f"--{name.replace('_', '-')} goes {goes}")
+    if target:
+        _mutate(target, flags)
     from flashcheck import fault
     from flashcheck.power import matrix, page
     from flashcheck.power.witness import witnesses
@@ -372,6 +392,59 @@ def env(device: str | None) -> None:
     from flashcheck import environment
 
     click.echo("\n".join(environment.lines(environment.collect(device))))
+
+
+def _mutate(target: str, flags: dict[str, Any]) -> None:
+    """`power TARGET`: mutants of a user's kernel."""
+    from concurrent.futures.process import BrokenProcessPool
+
+    from flashcheck.budget import Budget
+    from flashcheck.kernel import TargetError
+    from flashcheck.mutation import page
+    from flashcheck.mutation.campaign import campaign
+    from flashcheck.mutation.outcome import Outcome
+    from flashcheck.power.page import write
+
+    path = _markdown(flags["report"])
+    try:
+        budget = Budget.parse(flags["budget"] or "smoke")
+    except ValueError as error:
+        raise _Fails(f"--budget: {error}") from None
+    if budget.checks is None:
+        raise _Fails("--budget: a mutant's budget is a number of checks, or smoke or pr")
+    found: list[Outcome] = []
+    code = 0
+    try:
+        made = campaign(
+            target,
+            file=flags["source"],
+            dtypes=_dtypes(_list(flags["dtype"])),
+            device=flags["device"],
+            checks=budget.checks,
+            seed=flags["seed"],
+            most=flags["max_mutants"],
+        )
+        click.echo(page.opening(made, budget.name))
+        try:
+            for outcome in made.run(flags["jobs"] or os.cpu_count() or 1):
+                found.append(outcome)
+                if sys.stderr.isatty():
+                    click.echo(f"\r{len(found)} of {len(made.tried)} mutants", err=True, nl=False)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+            click.echo(f"interrupted after {len(found)} of {len(made.tried)} mutants", err=True)
+    except (TargetError, BrokenProcessPool) as error:
+        raise _Fails(str(error)) from None
+    code = code or page.code(found)
+    click.echo("\n".join(page.lines(made, found)))
+    click.echo(f"{page.headline(found)}  exit {code}")
+    if path is not None:
+        command = " ".join(["flashcheck", *map(shlex.quote, sys.argv[1:])])
+        try:
+            write(page.markdown(made, found, budget.name, command), path)
+        except OSError as error:
+            raise _Fails(f"--report: {error}") from None
+    sys.exit(code)
 
 
 def _settings(flags: dict[str, Any]) -> dict[str, Any]:
