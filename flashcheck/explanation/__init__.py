@@ -1,8 +1,9 @@
 """Explanation: what a failure looks like to a person, found by running the kernel again.
 
-`explain` writes the block. `diagnose` says what is wrong with the result, `contrast` which
-neighbours of the problem pass, `hints` what to declare if the kernel is meant to do this; the
-rest is what they measure (`weights`) and compare it with.
+`explain` writes the block. `diagnose` says what is wrong with the result, `models` which fault
+of the catalogue gives the same one, and so is its likely cause, `contrast` which neighbours of
+the problem pass, `hints` what to declare if the kernel is meant to do this; the rest is what
+they measure (`weights`) and compare it with.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ from flashcheck.worker import InProcess
 
 MODEL = "fp32_stats"
 
-SECONDS = 3.0
-"""For one failure, at most, besides loading the models once."""
+SECONDS, WALL = 3.0, 6.0
+"""For one failure, at most, of this process and by the clock, besides loading the models once."""
 
 UNEXPLAINED = 0.25
 """Share of an error that a model may leave: two kernels round differently."""
@@ -54,14 +54,14 @@ ALWAYS = 4
 PROOF, ENOUGH = 2, 5
 """Further problems with a wrong result that have to be, and that suffice to be, explained."""
 
-FEW, AHEAD = 24, 8
+FEW, AHEAD = 16, 5
 """So few models are run on so many further problems, to choose the one that tells most."""
 
 WORK = 300_000
 """Multiply-adds of the first further problem, at most."""
 
-BLOCKS_M, BLOCKS_N = (16, 64, 128), (16, 32, 64, 128)
-"""Sizes of blocks that are tried where the kernel's configuration names none."""
+BLOCKS = ((64, 64), (64, 16), (64, 32), (128, 128))
+"""BLOCK_M and BLOCK_N that are tried where the kernel's configuration does not name them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +103,12 @@ def models(case: Case) -> list[Model]:
     """Every fault, in the blocks that the kernel's configuration names, or else in several."""
     given = dict((case.kernel.configs or {}).get(case.config or "", {}))
     given = {name: value for name, value in given.items() if name in _parameters()}
-    blocks = []
-    for m in (given.get("BLOCK_M"),) if "BLOCK_M" in given else BLOCKS_M:
-        for n in (given.get("BLOCK_N"),) if "BLOCK_N" in given else BLOCKS_N:
-            keywords = {**given, "BLOCK_M": m, "BLOCK_N": n}
-            name = ", ".join(f"{key}={value}" for key, value in keywords.items())
-            _CONFIGS[name] = keywords
-            blocks.append(name)
+    blocks: dict[str, None] = {}
+    for m, n in BLOCKS:
+        keywords = {"BLOCK_M": m, "BLOCK_N": n, **given}
+        name = ", ".join(f"{key}={value}" for key, value in keywords.items())
+        _CONFIGS[name] = keywords
+        blocks[name] = None
     names = [name for name in fault.names() if _runner(name) is not None]
     return [Model(name, size) for name in names for size in blocks]
 
@@ -258,10 +257,10 @@ def likely(case: Case, law: Law, check: Check, without: Collection[str] = ()) ->
     if found is None:
         return None
     first, reply, count = found
-    stop = time.monotonic() + SECONDS
     tried = [m for m in models(case) if m.fault not in without]
+    spent = _clock()
     left = [m for m in tried if first.explains(m.run(first), reply)]
-    left, others = _narrowed(case, first, left, stop)
+    left, others = _narrowed(case, first, left, spent)
     names = tuple(dict.fromkeys(m.fault for m in left))
     if len(names) > 1:
         left = _unwritten_alike(first, left)
@@ -282,7 +281,15 @@ def _wrong(case: Case, law: Law) -> tuple[Asked, Reply, int] | None:
     return None
 
 
-def _narrowed(case: Case, first: Asked, left: list[Model], stop: float) -> tuple[list[Model], int]:
+def _clock() -> Callable[[], bool]:
+    """Asks whether the seconds are spent. Those of a busy machine count less."""
+    own, wall = time.process_time() + SECONDS, time.monotonic() + WALL
+    return lambda: time.process_time() > own or time.monotonic() > wall
+
+
+def _narrowed(
+    case: Case, first: Asked, left: list[Model], spent: Callable[[], bool]
+) -> tuple[list[Model], int]:
     """The models that explain further problems too, and how many of these come out wrong."""
     others = 0
     source = _further(case, first)
@@ -290,15 +297,18 @@ def _narrowed(case: Case, first: Asked, left: list[Model], stop: float) -> tuple
     answers: dict[tuple[Asked, Model], Reply] = {}
     for number in itertools.count():
         done = others >= ENOUGH and len({m.fault for m in left}) == 1
-        if not left or done or time.monotonic() > stop:
+        if not left or done or spent():
             break
         # The next one, or of the next few the one that tells most models apart.
         wide = 1 if number < 2 or len(left) > FEW else AHEAD
         pool += itertools.islice(source, max(0, wide - len(pool)))
         if not pool:
             break
-        for asked in pool[:wide]:
-            answers |= {(asked, m): m.run(asked) for m in left if (asked, m) not in answers}
+        for asked, m in itertools.product(pool[:wide], left):
+            if spent():
+                return left, others
+            if (asked, m) not in answers:
+                answers[asked, m] = m.run(asked)
         asked = max(pool[:wide], key=lambda a: len({_outline(answers[a, m]) for m in left}))
         pool.remove(asked)
         shown = any(asked.shows(answers[asked, m]) for m in left)
@@ -333,7 +343,7 @@ def _rise(asked: Asked, reply: Reply, model: Model) -> str:
     name = phrases.row_name(asked.at.lse.shape, (b, h, i))
     factor = math.exp(-float(rises[n]))
     return (
-        f": block {n + 2} of {size} keys raises the maximum of {name} by "
+        f": block {n + 2} of {size} key{'s' if size > 1 else ''} raises the maximum of {name} by "
         f"{phrases.short(float(rises[n]))}, and exp(m_old - m_new) = {phrases.short(factor)}"
     )
 
