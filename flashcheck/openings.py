@@ -50,12 +50,14 @@ def openings(space: Space, seed: int) -> Iterator[Problem]:
 
 
 def endings(space: Space, seed: int) -> Iterator[Problem]:
-    """Problems for every configuration of a kernel: whole blocks that are hidden, and keys that end
-    where blocks of some sizes do and of others do not."""
+    """Problems for every configuration of a kernel: whole blocks that are hidden, blocks on the
+    diagonal, and keys that end where blocks of some sizes do and of others do not."""
     rng = random.Random(seed)
-    lengths = rng.choice((48, 80, 112, 16)), rng.choice((64, 192, 32, 96))
+    lengths = rng.choice((48, 80, 112, 16, 96)), rng.choice((64, 192))
     sized = (replace(_BASE, len_q=9, len_k=n, layout=rng.choice(_OTHER)) for n in lengths)
-    recipes = [_hidden("head", space.max_length, 1000.0), *map(_Recipe, sized)]
+    n = rng.choice((40, 50, 70))
+    causal = replace(_BASE, is_causal=True, len_q=n, len_k=n, dim=8, dim_v=8)
+    recipes = [_hidden("head", space.max_length, 1000.0), *map(_Recipe, (causal, *sized))]
     return _problems(recipes, space, rng)
 
 
@@ -90,8 +92,7 @@ def _recipes(rng: random.Random, longest: int) -> Iterator[_Recipe]:
     yield _hidden(some(_ENDS), longest, 110.0)
     biased = replace(additive, hides="random", bias=NORMAL)
     yield _Recipe(
-        replace(base, len_q=8, len_k=some((33, 65, 80)), dim=24, dim_v=24, layout=some(_MOVED),
-                mask=biased)
+        replace(base, len_q=5, len_k=some((33, 65)), dim_v=24, layout=some(_MOVED), mask=biased)
     )  # fmt: skip
     # One query on a cache whose tail is hidden.
     tail = replace(mask, hides=some(("tail", "random")), amount=9)
@@ -149,11 +150,14 @@ def _fitted(p: Problem, space: Space) -> Problem | None:
     p = replace(p, dim=dim, dim_v=dim_v if space.dim_v_differs else dim)
     # Where it is too large: fewer batches, fewer heads, fewer queries, in this order.
     cost = max(p.len_k, 1) * (p.dim + p.dim_v)
-    rows = min(p.len_q, ENOUGH)
+    # Under a causal mask the first queries see next to nothing.
+    rows = p.len_q if p.is_causal else min(p.len_q, ENOUGH)
     if p.batch * p.heads * rows * cost > space.work:
         p = replace(p, batch=1)
     if p.heads * rows * cost > space.work:
         p = replace(p, heads=p.heads // p.kv_heads, kv_heads=1)
+    if p.heads * rows * cost > space.work and p.is_causal:
+        p = replace(p, heads=1)
     rows = space.work // (cost * p.batch * p.heads)
     if p.is_causal and space.causal_square and rows < p.len_q:
         n = math.isqrt(space.work // ((p.dim + p.dim_v) * p.batch * p.heads))
