@@ -104,7 +104,7 @@ def _recipes(rng: random.Random, longest: int) -> Iterator[_Recipe]:
     yield _Recipe(replace(many, dim=8, dim_v=8, mask=rows))
     oblong = replace(causal, len_q=some((40, 7)), len_k=some((7, 40)), dim=33, dim_v=33)
     yield _Recipe(replace(oblong, values="positive", layout=some(_MOVED)))
-    spike = replace(base, len_q=6, len_k=some((34, 66)), scores="late_max", values="index")
+    spike = replace(base, len_q=6, len_k=some((34, 50)), scores="late_max", values="index")
     yield _Recipe(replace(spike, layout=some(_MOVED)), 12.0)
     swallowed = replace(additive, hides=some(("random", "nothing", "all")), bias=some(LOW))
     yield _Recipe(replace(base, len_q=5, len_k=some((33, 20)), mask=swallowed))
