@@ -63,7 +63,7 @@ class Outcome:
 
 
 MANY = 12
-"""Problems that are all refused where a dtype is."""
+"""Problems of which none is taken where a dtype is refused."""
 
 
 class _Timed(InProcess):
@@ -180,8 +180,8 @@ def _live(plan: Plan, mutant: Mutant, say: Callable[[Outcome], None]) -> None:
 
 
 def _refused(plan: Plan, subject: Subject) -> bool:
-    """Whether it takes none of some problems, so that a search would make no check."""
-    some = plan.clean[subject.space.dtype][:MANY]
+    """Whether it takes none of some problems that the kernel takes: a search would not end."""
+    some = [known for known in plan.clean[subject.space.dtype] if known.taken][:MANY]
     return all(
         reply_of(subject.case(known.problem, known.config)).status == "unsupported"
         for known in some

@@ -41,12 +41,16 @@ TIMEOUT = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """What the kernel as it is made of a problem: `digest` of the bits, `ratio` to the bound."""
+    """What the kernel as it is made of a problem: `digest` of the bits, `ratio` to the bound.
+
+    taken: it did not refuse it.
+    """
 
     problem: Problem
     config: str | None
     digest: bytes
     ratio: float
+    taken: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +138,11 @@ def plan(
                 case = subject.case(problem, config)
                 reply = reply_of(case)
                 slowest = max(slowest, reply.seconds)
-                noted.append(Clean(problem, config, digest(reply), ratio(case)))
+                taken = reply.status != "unsupported"
+                noted.append(Clean(problem, config, digest(reply), ratio(case), taken))
             clean[dtype] = tuple(noted)
+    if not any(known.taken for every in clean.values() for known in every):
+        raise TargetError(f"{spec!r} refuses every problem that was drawn")
     timeout = max(TIMEOUT, 5 * slowest)
     return Plan(
         target, source.file, device, spaces, clean, share, seed, timeout,
