@@ -53,6 +53,12 @@ def main() -> None:
     "--timeout", type=click.FloatRange(0, min_open=True), help="seconds a call may take [60]"
 )
 @click.option("--max-vacuous", type=float, help="share of checks that may prove nothing [0.1]")
+@click.option(
+    "--min-power",
+    type=click.FloatRange(0, 1, max_open=True),
+    metavar="P",
+    help="lower limit of the share of injected faults that the run has to catch [none]",
+)
 @click.option("--no-isolate", is_flag=True, help="run the kernel in this process, for debuggers")
 @click.option("-q", "--quiet", is_flag=True, help="failures and the verdict only")
 @click.option("--no-color", is_flag=True, help="plain text (NO_COLOR is respected too)")
@@ -116,6 +122,8 @@ def gate(targets: tuple[str, ...], **flags: Any) -> None:
             isolate=not flags["no_isolate"],
             timeout=settings.get("timeout") or 60.0,
             max_vacuous=settings.get("max_vacuous", MAX_VACUOUS),
+            power=True,
+            min_power=settings.get("min_power"),
             command=" ".join(["flashcheck", *map(shlex.quote, sys.argv[1:])]),
             listeners=(listen,),
         )

@@ -18,6 +18,7 @@ KEYS: dict[str, type | tuple[type, ...]] = {
     "report": (list, str),
     "timeout": (int, float),
     "max_vacuous": float,
+    "min_power": float,
 }
 """What may be configured: `kernels` are the TARGETs, `regressions` is where `promote` keeps
 examples, the others are the flags of that name."""

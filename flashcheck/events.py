@@ -92,6 +92,21 @@ class TargetFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class PowerSampled:
+    """Of so many searches on kernels that are broken on purpose, how many caught the fault.
+
+    limit: the lower confidence limit of that share; problems: the median that a search took;
+    survivors: a line for each that survived.
+    """
+
+    trials: int
+    killed: int
+    limit: float
+    problems: float
+    survivors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RunFinished:
     """The outcome; `partial` where the run was interrupted."""
 
@@ -108,6 +123,7 @@ Event = (
     | Checked
     | FailureFound
     | TargetFinished
+    | PowerSampled
     | RunFinished
 )
 Listener = Callable[[Event], None]

@@ -6,6 +6,7 @@ import contextlib
 import random
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from flashcheck.events import (
     Event,
     FailureFound,
     Listener,
+    PowerSampled,
     RunFinished,
     RunStarted,
     TargetFailed,
@@ -31,6 +33,8 @@ from flashcheck.explanation import explain
 from flashcheck.kernel import Kernel, Target, TargetError
 from flashcheck.law import Law, Subject, laws
 from flashcheck.oracle.selfcheck import numpy_exp_error
+from flashcheck.power.matrix import tally
+from flashcheck.power.sample import needed, sample
 from flashcheck.probe import Probed, probe
 from flashcheck.problem import Problem
 from flashcheck.search import LOST, MIN_CHECKS, Search
@@ -39,6 +43,9 @@ from flashcheck.worker import InProcess, Worker
 
 EXAMPLES = Path(".flashcheck/examples")
 MAX_VACUOUS = 0.1
+POWER_SHARE = 0.1
+"""Checks that a sample of the gate's power takes, of those that were made."""
+
 RESERVE = 2.0
 """Seconds of a timed budget that are kept for what follows the search."""
 
@@ -83,6 +90,8 @@ def gate(
     isolate: bool = True,
     timeout: float = 60.0,
     max_vacuous: float = MAX_VACUOUS,
+    power: bool = False,
+    min_power: float | None = None,
     command: str = "",
     listeners: Sequence[Listener] = (),
 ) -> Result:
@@ -93,6 +102,9 @@ def gate(
     pr, nightly, a number of checks ("500") or of seconds ("30s"), for each target. seed: None
     for a fresh one; it is in the result. Failing inputs are saved under `examples`. Kept ones,
     flashcheck's own and those of the folder `regressions`, are checked before any is generated.
+    power: search some kernels that are broken on purpose as well, by a tenth of the checks;
+    min_power: the lower confidence limit of the share caught that is asked for, by as many of
+    them as it takes.
 
     Raises ValueError for an unknown budget or dtype. Everything else, a kernel that cannot be
     loaded included, is in the result.
@@ -109,6 +121,8 @@ def gate(
         isolate=isolate,
         timeout=timeout,
         max_vacuous=max_vacuous,
+        power=power or min_power is not None,
+        min_power=min_power,
         command=command,
         listeners=tuple(listeners),
     )
@@ -126,6 +140,8 @@ class _Run:
     isolate: bool
     timeout: float
     max_vacuous: float
+    power: bool
+    min_power: float | None
     command: str
     listeners: tuple[Listener, ...]
     laws: tuple[Law, ...] = ()
@@ -133,6 +149,7 @@ class _Run:
     environment: dict[str, Any] = field(default_factory=dict)
     tally: _Tally = field(default_factory=_Tally)
     names: set[str] = field(default_factory=set)
+    made: Counter[str] = field(default_factory=Counter)
 
     def all(self, targets: Sequence[GateTarget]) -> Result:
         start = time.monotonic()
@@ -154,11 +171,34 @@ class _Run:
         try:
             for target in dict.fromkeys(targets) if measured.ok else ():
                 self._target(target)
+            if self.power and self.made:
+                self._sample()
         except KeyboardInterrupt:
             interrupted = True
         code, reason = self._exit(interrupted)
         self.emit(RunFinished(code, reason, time.monotonic() - start, partial=interrupted))
         return Result(code, reason, self.seed, tuple(self.tally.failures))
+
+    def _sample(self) -> None:
+        """Would this run have caught a fault? `made` counts its checks by dtype."""
+        found = sample(
+            int(POWER_SHARE * self.made.total()), self.seed, set(self.made),
+            1 if self.min_power is None else needed(self.min_power),
+        )  # fmt: skip
+        if not found:
+            return
+        of = tally(found)
+        alive = tuple(
+            f"{t.fault} in {t.kernel}, {t.dtype}, survived {t.checks} checks"
+            for t in found
+            if not t.killed
+        )
+        self.emit(PowerSampled(of.trials, of.killed, of.limit, of.percentile(0.5), alive))
+        if self.min_power is not None and of.limit < self.min_power:
+            self.tally.proves_nothing.append(
+                f"power is at least {of.limit:.3f} ({of.killed} of {of.trials} faults caught), "
+                f"below {self.min_power:g}"
+            )
 
     def emit(self, event: Event) -> None:
         for listener in self.listeners:
@@ -225,6 +265,8 @@ class _Run:
                 raise
             self._explain(target, subjects, searches)
             thin = self._judge(target, searches)
+        for search in searches:
+            self.made[search.subject.space.dtype] += search.counts.total()
         stopped = next((s.stopped_by for s in searches if s.stopped_by != "checks"), "")
         self.emit(TargetFinished(target.name, time.monotonic() - start, stopped, thin))
 

@@ -221,6 +221,8 @@ class Search:
             self.stopped_by = "failures"
         elif self.lost:
             self.stopped_by = LOST
+        elif self.refused[self.laws[0].name] >= max(MANY, self.quota or 0):
+            self.stopped_by = "refusals"
         return bool(self.stopped_by)
 
     def _enough(self, quota: int) -> bool:

@@ -26,6 +26,7 @@ from flashcheck.reporting.wording import (
     count,
     headline,
     number,
+    power,
     ratio,
     signed,
     untested,
@@ -239,6 +240,8 @@ def _failures(failures: Sequence[FailureSummary]) -> list[str]:
 
 def _foot(summary: RunSummary) -> list[str]:
     parts = []
+    if lines := power(summary):
+        parts += ["## Power", "\n".join(f"- {_inline(line)}" for line in lines)]
     lines = environment.lines(summary.environment)
     if lines:
         parts += ["## Environment", _fence("\n".join(lines))]

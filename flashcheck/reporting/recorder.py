@@ -12,6 +12,7 @@ from flashcheck.events import (
     Checked,
     Event,
     FailureFound,
+    PowerSampled,
     RunFinished,
     RunStarted,
     TargetFailed,
@@ -27,6 +28,7 @@ from flashcheck.reporting.summary import (
     FailureSummary,
     GroupSummary,
     OutputSummary,
+    PowerSummary,
     RunSummary,
     TargetError,
     TargetSummary,
@@ -44,6 +46,7 @@ class Recorder:
         self._run: RunStarted | None = None
         self._targets: dict[str, _TargetRecord] = {}
         self._errors: list[TargetError] = []
+        self._power: PowerSummary | None = None
         self._finished: RunFinished | None = None
 
     def __call__(self, event: Event) -> None:
@@ -65,6 +68,10 @@ class Recorder:
                 self._targets[event.target].failures.append(_failure(event))
             case TargetFinished():
                 self._targets[event.target].finished = event
+            case PowerSampled():
+                self._power = PowerSummary(
+                    event.trials, event.killed, event.limit, event.problems, event.survivors
+                )
             case RunFinished():
                 self._finished = event
 
@@ -88,6 +95,7 @@ class Recorder:
             reason=end.reason if end else "the run did not finish",
             seconds=end.seconds if end else 0.0,
             partial=end.partial if end else True,
+            power=self._power,
         )
 
 

@@ -163,6 +163,17 @@ class TargetError:
 
 
 @dataclass(frozen=True, slots=True)
+class PowerSummary:
+    """A sample of the gate's power, as `events.PowerSampled` has it."""
+
+    trials: int
+    killed: int
+    limit: float
+    problems: float
+    survivors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RunSummary:
     """A run. `exit_code` is None, and `partial` true, until RunFinished was heard."""
 
@@ -180,6 +191,7 @@ class RunSummary:
     reason: str = ""
     seconds: float = 0.0
     partial: bool = True
+    power: PowerSummary | None = None
 
     @property
     def failures(self) -> tuple[FailureSummary, ...]:

@@ -38,6 +38,7 @@ from flashcheck.reporting.wording import (
     count,
     duration,
     headline,
+    power,
     ratio,
     shortfalls,
     verdict_word,
@@ -202,6 +203,8 @@ class Terminal:
             self._say("")
         for who, sentence in gaps:
             self._say(f"not tested: {who}: {sentence}", " " * 12, "yellow")
+        for line in power(summary):
+            self._say(line, " " * 7)
         self._say("")
         word = verdict_word(summary)
         parts = [word, headline(summary)]

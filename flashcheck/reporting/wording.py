@@ -68,6 +68,18 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def power(summary: RunSummary) -> list[str]:
+    """What a sample of faults says of the gate, survivors after it; empty without a sample."""
+    p = summary.power
+    if p is None:
+        return []
+    line = (
+        f"power: {p.killed} of {count(p.trials, 'fault')} in kernels broken on purpose caught, "
+        f"lower limit {p.limit:.2f}, median {p.problems:g} problems"
+    )
+    return [line, *(f"power: {survivor}" for survivor in p.survivors)]
+
+
 def headline(summary: RunSummary) -> str:
     """What was run, in one line: kernels, checks, causes, time."""
     parts = [count(len(summary.targets), "kernel"), count(summary.checks, "check")]

@@ -4,7 +4,7 @@ Kind            H
 What is wrong   the epilogue bounds its columns by D where it has to by Dv: columns from D
                 on hold what torch.empty gives
 Where seen      pytorch/pytorch#133495 (one head size where the other was needed)
-Killed by       agreement
+Killed by       agreement, poison_memory, poison_output
 Survives        Dv <= D
 """
 

@@ -5,7 +5,7 @@ What is wrong   the grid has Lq // BLOCK_M blocks, and 1 at least, where it has 
                 rounded up: the rows left over hold what torch.empty gives
 Where seen      jax-ml/jax#27224 and #23819 (lengths that are no multiple of the block);
                 66RING/tiny-flash-attention#12
-Killed by       agreement
+Killed by       agreement, poison_memory
 Survives        Lq below one block or a multiple of it: every test with lengths that are
                 powers of two
 """

@@ -7,7 +7,7 @@ What is wrong   the epilogue skips rows whose maximum is still -inf, as a kernel
 Where seen      Dao-AILab/flash-attention#1778 (rows above the diagonal),
                 flashinfer-ai/flashinfer#1533; flashinfer-ai/flashinfer#3047 and
                 sgl-project/sglang#22688 (no keys left in a chunk)
-Killed by       agreement, head_independence
+Killed by       agreement, head_independence, poison_memory, poison_output
 Survives        masks that leave every row a key; memory that happens to be 0, as fresh
                 memory is
 """

@@ -1,0 +1,51 @@
+"""Sample: a few faults, drawn at random, that a run of the gate has to catch besides.
+
+They are injected into flashcheck's own kernels in this process, whatever is gated: what they
+measure is the gate, in the dtypes and by the seed of the run.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Collection
+
+from flashcheck.formats import DTYPES
+from flashcheck.power.matrix import CONFIDENCE
+from flashcheck.power.trial import BUDGET, Trial, in_process, trial
+from flashcheck.power.witness import witnesses
+from flashcheck.probe import probe
+from flashcheck.strategies import Space
+from flashcheck.worker import InProcess
+
+KERNELS = ("numpy_online", "fp32_stats")
+
+
+def sample(checks: int, seed: int, dtypes: Collection[str], trials: int = 1) -> list[Trial]:
+    """At least so many trials, and more while fewer than `checks` checks were spent on them."""
+    rng = random.Random(seed)
+    chosen = [
+        (w.fault, w.kernel, w.problem.dtype)
+        for w in witnesses()
+        if w.kernel in KERNELS and w.problem.dtype in dtypes
+    ]
+    rng.shuffle(chosen)
+    spaces: dict[str, dict[str, Space]] = {}
+    found: list[Trial] = []
+    spent = 0
+    for fault, kernel, dtype in chosen:
+        if spent >= checks and len(found) >= trials:
+            break
+        if kernel not in spaces:
+            runner = InProcess(kernel)
+            known = tuple(d for d in DTYPES if d in dtypes)
+            spaces[kernel] = probe(runner, runner.start(), known).spaces
+        subject = in_process(kernel, fault, spaces[kernel])[dtype]
+        found.append(trial(subject, kernel, fault, rng.randrange(1 << 16), BUDGET // 3))
+        spent += found[-1].checks
+    return found
+
+
+def needed(power: float) -> int:
+    """Trials, none of which survives, that a lower confidence limit of `power` takes."""
+    return math.ceil(math.log(1 - CONFIDENCE) / math.log(power)) if 0 < power < 1 else 1
