@@ -161,7 +161,8 @@ WRONG: dict[str, tuple[str, Problem, str]] = {
         replace(NORMALS, is_causal=True), "causal_prefix",
     ),
     "strides": (
-        code(before="k = k if key.is_contiguous() else k * 1.1"), NORMALS, "strides",
+        code(before="k = k if key.is_contiguous() else k * 1.1"), replace(NORMALS, seed=8),
+        "strides",
     ),
     "strides expanded": (
         code(before="k = k if key.is_contiguous() else k * 1.1"),
