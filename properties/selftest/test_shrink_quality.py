@@ -238,10 +238,8 @@ FAULTS = (
     ),
     _one(
         "row 0",
-        "2 queries, 1 key, head size 1, float32, no mask; q = 0 except 89 at the last query; "
-        "k = 1 everywhere; v = 0 everywhere",
-        "2 queries, 1 key, head size 1, float32, no mask; q = 0 except -104 at the last query; "
-        "k = 1 everywhere; v = 1 everywhere",
+        "2 queries, 1 key, head size 1, float32, no mask; q = 0 except ..at the last query; "
+        "k = 1 everywhere; v = ",
         most=4,
     ),
     _one(
