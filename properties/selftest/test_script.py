@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.utils.deterministic
 from click.testing import CliRunner
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -359,8 +360,15 @@ def play(made: Script, attention: Callable[..., Any]) -> None:
     variables: dict[str, Any] = {"attention": attention, "__file__": "repro.py"}
     if made.tensors:
         Path("repro.safetensors").write_bytes(pack_named(made.tensors))
-    with contextlib.suppress(AssertionError):
-        exec(compile(text, "repro.py", "exec"), variables)
+    # A script is its process's own, and leaves torch's modes as it set them.
+    deterministic: Any = torch.utils.deterministic
+    mode, fill = torch.get_deterministic_debug_mode(), deterministic.fill_uninitialized_memory
+    try:
+        with contextlib.suppress(AssertionError):
+            exec(compile(text, "repro.py", "exec"), variables)
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+        deterministic.fill_uninitialized_memory = fill
 
 
 def expected_calls(example: Example, target: Target) -> list[tuple[Inputs, str]]:
