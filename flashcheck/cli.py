@@ -322,7 +322,7 @@ def power(context: click.Context, /, target: str | None, **flags: Any) -> None:
         _mutate(target, flags)
     from flashcheck import fault
     from flashcheck.power import matrix, page
-    from flashcheck.power.witness import witnesses
+    from flashcheck.power.witness import chosen
 
     path = _markdown(flags["report"])
     names, kernels = _split(flags["fault"]), _split(flags["kernel"]) or list(KERNELS)
@@ -330,10 +330,8 @@ def power(context: click.Context, /, target: str | None, **flags: Any) -> None:
         raise _Fails(f"--fault: there is no {', '.join(unknown)}; see flashcheck list faults")
     wanted = _dtypes(_list(flags["dtype"]))
     dtypes: dict[tuple[str, str], list[str]] = {}
-    for name, kernel, dtype in (w.key for w in witnesses()):
-        chosen = (not names or name in names) and kernel in kernels
-        if chosen and (wanted is None or dtype in wanted):
-            dtypes.setdefault((kernel, name), []).append(dtype)
+    for name, kernel, dtype in (w.key for w in chosen(kernels, wanted, names or None)):
+        dtypes.setdefault((kernel, name), []).append(dtype)
     if not dtypes:
         raise _Fails("no fault has a witness there: nothing to run")
     cells = [matrix.Cell(kernel, name, tuple(ds)) for (kernel, name), ds in dtypes.items()]

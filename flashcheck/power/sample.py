@@ -13,7 +13,7 @@ from collections.abc import Collection
 from flashcheck.formats import DTYPES
 from flashcheck.power.matrix import CONFIDENCE
 from flashcheck.power.trial import BUDGET, Trial, in_process, trial
-from flashcheck.power.witness import witnesses
+from flashcheck.power.witness import chosen
 from flashcheck.probe import probe
 from flashcheck.strategies import Space
 from flashcheck.worker import InProcess
@@ -24,16 +24,12 @@ KERNELS = ("numpy_online", "fp32_stats")
 def sample(checks: int, seed: int, dtypes: Collection[str], trials: int = 1) -> list[Trial]:
     """At least so many trials, and more while fewer than `checks` checks were spent on them."""
     rng = random.Random(seed)
-    chosen = [
-        (w.fault, w.kernel, w.problem.dtype)
-        for w in witnesses()
-        if w.kernel in KERNELS and w.problem.dtype in dtypes
-    ]
-    rng.shuffle(chosen)
+    keys = [w.key for w in chosen(KERNELS, dtypes)]
+    rng.shuffle(keys)
     spaces: dict[str, dict[str, Space]] = {}
     found: list[Trial] = []
     spent = 0
-    for fault, kernel, dtype in chosen:
+    for fault, kernel, dtype in keys:
         if spent >= checks and len(found) >= trials:
             break
         if kernel not in spaces:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -98,6 +98,21 @@ def witnesses() -> tuple[Witness, ...]:
     file = _file()
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     return tuple(map(Witness.parse, text.splitlines()))
+
+
+def chosen(
+    kernels: Collection[str],
+    dtypes: Collection[str] | None = None,
+    faults: Collection[str] | None = None,
+) -> tuple[Witness, ...]:
+    """Those of some kernels, dtypes and faults; None is all."""
+    return tuple(
+        w
+        for w in witnesses()
+        if w.kernel in kernels
+        and (dtypes is None or w.problem.dtype in dtypes)
+        and (faults is None or w.fault in faults)
+    )
 
 
 def search(name: str, kernel: str, known: Sequence[Witness] = ()) -> list[Witness]:
