@@ -1,15 +1,14 @@
 """Witness: a problem on which a fault shows beyond doubt, kept for each kernel and dtype.
 
 A fault without a witness is equivalent to the clean kernel there, or nobody has shown that it
-is not: it does not count. `python -m flashcheck.power.witness [FAULT...]` searches those that
-are missing.
+is not: it does not count. `python -m flashcheck.power.witness` searches those that are missing.
 """
 
 from __future__ import annotations
 
+import argparse
 import builtins
 import json
-import sys
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -196,13 +195,19 @@ def _job(pair: tuple[str, str], known: Sequence[Witness]) -> list[Witness] | str
         return f"{spec(*reversed(pair))}: {error}"
 
 
-def main(names: Sequence[str], jobs: int = 2) -> None:
-    """Search the witnesses that are missing, of some faults or of all, and keep them."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Search the witnesses that are missing and keep them."""
+    parser = argparse.ArgumentParser(prog="python -m flashcheck.power.witness")
+    parser.add_argument("fault", nargs="*", help="all, by default")
+    parser.add_argument("--kernel", help="one alone; by default all into which a fault is injected")
+    parser.add_argument("--jobs", type=int, default=2)
+    args = parser.parse_args(arguments)
     kept = {w.key: w for w in witnesses()}
-    pairs = [(n, k) for n in names or fault.names() for k in fault.read(n).edits]
+    pairs = [(n, k) for n in args.fault or fault.names() for k in fault.read(n).edits]
+    pairs = [p for p in pairs if args.kernel in (None, p[1])]
     # Interpreted kernels are slow, and what is found for the others serves them.
     rounds = [[p for p in pairs if p[1].startswith("triton") == slow] for slow in (False, True)]
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(args.jobs, get_context("spawn")) as pool:
         for chosen in rounds:
             known = tuple(kept.values())
             jobs_of = {
@@ -222,4 +227,4 @@ def main(names: Sequence[str], jobs: int = 2) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
