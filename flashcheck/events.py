@@ -96,7 +96,7 @@ class PowerSampled:
     """Of so many searches on kernels that are broken on purpose, how many caught the fault.
 
     limit: the lower confidence limit of that share; problems: the median that a search took;
-    survivors: a line for each that survived.
+    survivors: a line for each that survived, as in `power.page.survivors`.
     """
 
     trials: int

@@ -34,6 +34,7 @@ from flashcheck.kernel import Kernel, Target, TargetError
 from flashcheck.law import Law, Subject, laws
 from flashcheck.oracle.selfcheck import numpy_exp_error
 from flashcheck.power.matrix import tally
+from flashcheck.power.page import survivors
 from flashcheck.power.sample import needed, sample
 from flashcheck.probe import Probed, probe
 from flashcheck.problem import Problem
@@ -187,12 +188,7 @@ class _Run:
         )  # fmt: skip
         if not found:
             return
-        of = tally(found)
-        alive = tuple(
-            f"{t.fault} in {t.kernel}, {t.dtype}, survived {t.checks} checks"
-            for t in found
-            if not t.killed
-        )
+        of, alive = tally(found), tuple(survivors(found))
         self.emit(PowerSampled(of.trials, of.killed, of.limit, of.percentile(0.5), alive))
         if self.min_power is not None and of.limit < self.min_power:
             self.tally.proves_nothing.append(

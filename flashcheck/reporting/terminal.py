@@ -204,7 +204,7 @@ class Terminal:
         for who, sentence in gaps:
             self._say(f"not tested: {who}: {sentence}", " " * 12, "yellow")
         for line in power(summary):
-            self._say(line, " " * 7)
+            self._say(f"power: {line}", " " * 7)
         self._say("")
         word = verdict_word(summary)
         parts = [word, headline(summary)]

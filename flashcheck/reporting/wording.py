@@ -74,10 +74,10 @@ def power(summary: RunSummary) -> list[str]:
     if p is None:
         return []
     line = (
-        f"power: {p.killed} of {count(p.trials, 'fault')} in kernels broken on purpose caught, "
+        f"{p.killed} of {count(p.trials, 'fault')} in kernels broken on purpose caught, "
         f"lower limit {p.limit:.2f}, median {p.problems:g} problems"
     )
-    return [line, *(f"power: {survivor}" for survivor in p.survivors)]
+    return [line, *p.survivors]
 
 
 def headline(summary: RunSummary) -> str:

@@ -181,13 +181,18 @@ def test_power_below_what_is_asked_for(
     monkeypatch.setattr(gating, "sample", lambda *_: trials)
     monkeypatch.chdir(tmp_path)
     arguments = ["numpy_naive", "--dtype", "float32", "--budget", "smoke", "--min-power", "0.95"]
-    result = CliRunner().invoke(main, ["gate", *arguments, "--no-isolate", "--seed", "0"])
+    options = ["--no-isolate", "--seed", "0", "--report", "md=gate.md"]
+    result = CliRunner().invoke(main, ["gate", *arguments, *options])
     assert result.exit_code == (0 if killed else 3), result.output
     said = " ".join(result.output.split())
+    section = Path("gate.md").read_text().split("\n## Power\n\n")[1].split("\n\n")[0]
+    points = section.replace("\\", "").splitlines()
     if killed:
-        assert (
-            "power: 59 of 59 faults in kernels broken on purpose caught, lower limit 0.95" in said
-        )
+        (line,) = points
+        assert line.startswith("- 59 of 59 faults in kernels broken on purpose caught, lower limit")
     else:
         assert "power is at least 0.000 (0 of 59 faults caught), below 0.95" in said
-        assert "power: acc_not_rescaled in numpy_online, float32, survived 12 checks" in said
+        survivor = "acc_not_rescaled in numpy_online, float32: survived 59 of 59 searches"
+        assert points[1].startswith(f"- {survivor}")
+        assert f"power: {survivor}" in said
+    assert f"power: {points[0].removeprefix('- ')}" in said
