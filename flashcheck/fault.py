@@ -17,7 +17,7 @@ import linecache
 import pkgutil
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -98,8 +98,14 @@ def read(name: str) -> Fault:
     )  # fmt: skip
 
 
-def load(kernel: str, name: str) -> ModuleType:
-    """The module of the registered kernel `kernel` with a fault injected. Raises FaultError."""
+def load(
+    kernel: str, name: str, form: str = "", rewrite: Callable[[str], str | None] = str
+) -> ModuleType:
+    """The module of the registered kernel `kernel` with a fault injected.
+
+    `rewrite` turns its source into that of another `form`, or None where that does not fit.
+    Raises FaultError.
+    """
     edits = read(name).edits
     if kernel not in edits:
         known = ", ".join(edits)
@@ -108,11 +114,14 @@ def load(kernel: str, name: str) -> ModuleType:
     if spec is None or spec.origin is None:
         raise FaultError(f"no kernel is called {kernel!r}")
     tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"), spec.origin)
-    text = ast.unparse(inject(tree, edits[kernel], name))
+    text = rewrite(ast.unparse(inject(tree, edits[kernel], name)))
+    if text is None:
+        raise FaultError(f"the fault {name!r} in {kernel} has no form {form!r}")
     # Triton and inspect read a function's source again: they must find the edited one.
-    file = f"{spec.origin}+{name}"
+    label = f"{name}_in_{form}" if form else name
+    file = f"{spec.origin}+{label}"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-    module = ModuleType(f"{KERNELS}.{kernel}_with_{name}")
+    module = ModuleType(f"{KERNELS}.{kernel}_with_{label}")
     module.__package__ = KERNELS
     module.__file__ = file
     sys.modules[module.__name__] = module

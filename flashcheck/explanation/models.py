@@ -1,11 +1,11 @@
 """Models: which fault of kernels/faults explains a wrong result.
 
 A model is the kernel of FP32 statistics (kernels/fp32_stats) with one fault injected, in one size
-of blocks. It explains a wrong result if it gives the same one: elementwise within the two
-bounds, and off by as much. Many faults look alike on a problem that was shrunk, so that those
-left are compared with the kernel on further problems, on which they have to agree as well,
-whether right or wrong. Where several remain, nothing is said, and neither is it about a kernel
-that does something which no model does.
+of blocks and, where that explains nothing, in its other forms. It explains a wrong result if it
+gives the same one: elementwise within the two bounds, and off by as much. Many faults look alike
+on a problem that was shrunk, so that those left are compared with the kernel on further
+problems, on which they have to agree as well, whether right or wrong. Where several remain,
+nothing is said, and neither is it about a kernel that does something which no model does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -28,15 +28,14 @@ from flashcheck.bounds import bound
 from flashcheck.call import Call, Reply
 from flashcheck.case import BadReply, Case
 from flashcheck.explanation import phrases
+from flashcheck.explanation.forms import FORMS
+from flashcheck.explanation.further import problems
 from flashcheck.explanation.weights import Recorder
-from flashcheck.fills import Fill
 from flashcheck.formats import FLOAT8, FORMATS, Array, Bools
 from flashcheck.inputs import Inputs
 from flashcheck.kernel import Contract, Kernel
 from flashcheck.law import Law
-from flashcheck.openings import openings
 from flashcheck.oracle.float64 import Attention
-from flashcheck.problem import Problem
 from flashcheck.verdict import Check, Verdict
 from flashcheck.worker import InProcess
 
@@ -57,22 +56,23 @@ PROOF, ENOUGH = 2, 5
 FEW, AHEAD = 16, 5
 """So few models are run on so many further problems, to choose the one that tells most."""
 
-WORK = 300_000
-"""Multiply-adds of the first further problem, at most."""
-
 BLOCKS = ((64, 64), (64, 16), (64, 32), (128, 128))
 """BLOCK_M and BLOCK_N that are tried where the kernel's configuration does not name them."""
+
+ALL_ROWS = 1 << 20
+"""BLOCK_M of the form that has whole rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A fault and a configuration of the kernel that it is injected in."""
+    """A fault, a configuration of the kernel that it is injected in, and that kernel's form."""
 
     fault: str
     blocks: str
+    form: str
 
     def run(self, asked: Asked, fresh_output_nan: bool = True) -> Reply:
-        runner = _runner(self.fault)
+        runner = _runner(self.fault, self.form)
         assert runner is not None
         return runner.call(
             Call(asked.x, self.blocks, asked.guard, fresh_output_nan=fresh_output_nan)
@@ -86,10 +86,10 @@ def _parameters() -> Collection[str]:
 
 
 @cache
-def _runner(name: str) -> InProcess | None:
+def _runner(name: str, form: str) -> InProcess | None:
     """The model with a fault; None where it cannot be injected."""
     try:
-        attention = fault.load(MODEL, name).attention
+        attention = fault.load(MODEL, name, form, FORMS[form]).attention
     except fault.FaultError:
         return None
     return InProcess(Kernel(attention, configs=_CONFIGS))
@@ -99,18 +99,18 @@ _CONFIGS: dict[str, dict[str, Any]] = {}
 """Those that were asked for, shared by all models."""
 
 
-def models(case: Case) -> list[Model]:
+def models(case: Case, form: str) -> list[Model]:
     """Every fault, in the blocks that the kernel's configuration names, or else in several."""
     given = dict((case.kernel.configs or {}).get(case.config or "", {}))
     given = {name: value for name, value in given.items() if name in _parameters()}
     blocks: dict[str, None] = {}
     for m, n in BLOCKS:
-        keywords = {"BLOCK_M": m, "BLOCK_N": n, **given}
+        keywords = {"BLOCK_M": ALL_ROWS if form == "rows" else m, "BLOCK_N": n, **given}
         name = ", ".join(f"{key}={value}" for key, value in keywords.items())
         _CONFIGS[name] = keywords
         blocks[name] = None
-    names = [name for name in fault.names() if _runner(name) is not None]
-    return [Model(name, size) for name in names for size in blocks]
+    names = [name for name in fault.names() if _runner(name, form) is not None]
+    return [Model(name, size, form) for name in names for size in blocks]
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,13 +166,12 @@ class Asked:
         )
 
     def tells(self, reply: Reply) -> bool:
-        """Whether a wrong result is one of many: finite, or not everywhere."""
+        """Whether a wrong result is one of many: no NaN, or not everywhere."""
         if reply.modified:
             return True
         parts = zip(self.wrong(reply), (*reply.outs, *reply.lses), strict=False)
         return any(
-            bool(wrong.any()) and (not wrong.all() or bool(np.isfinite(got[wrong]).any()))
-            for wrong, got in parts
+            bool(wrong.any()) and not bool((wrong & np.isnan(got)).all()) for wrong, got in parts
         )
 
     def explains(self, model: Reply, kernel: Reply) -> bool:
@@ -257,19 +256,21 @@ def likely(case: Case, law: Law, check: Check, without: Collection[str] = ()) ->
     if found is None:
         return None
     first, reply, count = found
-    tried = [m for m in models(case) if m.fault not in without]
     spent = _clock()
-    left = [m for m in tried if first.explains(m.run(first), reply)]
-    left, others = _narrowed(case, first, left, spent)
-    names = tuple(dict.fromkeys(m.fault for m in left))
-    if len(names) > 1:
-        left = _unwritten_alike(first, left)
+    left: list[Model] = []
+    for form in FORMS:
+        tried = [m for m in models(case, form) if m.fault not in without]
+        left += [m for m in tried if not spent() and first.explains(m.run(first), reply)]
+        left, others = _narrowed(case, first, left, spent)
         names = tuple(dict.fromkeys(m.fault for m in left))
-    kinds = {fault.read(name).kind for name in names}
-    if others < PROOF or not 1 <= len(names) <= 2 or len(kinds) > 1:
-        return None
-    rise = "" if len(names) > 1 else _rise(first, reply, left[0])
-    return Likely(names, rise, count, others)
+        if len(names) > 1:
+            left = _unwritten_alike(first, left)
+            names = tuple(dict.fromkeys(m.fault for m in left))
+        kinds = {fault.read(name).kind for name in names}
+        if others >= PROOF and 1 <= len(names) <= 2 and len(kinds) == 1:
+            rise = "" if len(names) > 1 else _rise(first, reply, left[0])
+            return Likely(names, rise, count, others)
+    return None
 
 
 def _wrong(case: Case, law: Law) -> tuple[Asked, Reply, int] | None:
@@ -315,7 +316,7 @@ def _narrowed(
         own = asked.kernel() if shown or number < ALWAYS else None
         if own is not None:
             left = [m for m in left if asked.explains(answers[asked, m], own)]
-            others += asked.tells(own)
+            others += asked.tells(own) or (asked.shows(own) and _unwritten(asked.kernel))
     return left, others
 
 
@@ -388,40 +389,9 @@ def _calls(case: Case, law: Law) -> Iterator[Asked]:
             yield Asked.of(again, call.inputs, call.guard)
 
 
-NORMAL = Fill(noise="normal", spread=1.0)
-
-
 def _further(case: Case, first: Asked) -> Iterator[Asked]:
     """Problems like the failing call, then such as a search begins with."""
-    for problem in _problems(case, first.x):
+    for problem in problems(case, first.x):
         other = Case(case.runner, case.target, problem, case.config, case.device, case.space)
         if not case.target.not_taken(other.inputs):
             yield Asked.of(other, other.inputs, first.guard)
-
-
-def _problems(case: Case, x: Inputs) -> Iterator[Problem]:
-    space = case.space
-    if case.captured is None:
-        # A law may have failed on a call of another shape than the problem's.
-        p = replace(
-            case.problem, len_q=x.q.shape[2], len_k=x.k.shape[2], layout=x.layout,
-            heads=x.q.shape[1], kv_heads=x.k.shape[1], batch=x.q.shape[0],
-        )  # fmt: skip
-        noisy = replace(p, q=NORMAL, k=NORMAL, v=NORMAL, seed=p.seed + 1)
-        sharp = replace(noisy, q=replace(NORMAL, spread=4.0))
-        # Several blocks of keys and, where there is room, of queries.
-        room = min(space.work, WORK) // (p.batch * p.heads * (p.dim + p.dim_v))
-        len_k = max(1, min(2 * p.len_k + 73, space.max_length, room // max(p.len_q, 4)))
-        len_q = max(1, min(p.len_q + 139, space.max_length, room // len_k))
-        if p.is_causal and space.causal_square:
-            len_q = len_k = min(len_q, len_k)
-        yield replace(sharp, len_k=len_k, len_q=len_q)
-        yield noisy
-        yield replace(p, seed=p.seed + 1, v=NORMAL)
-        # Whole blocks, so that nothing is padded.
-        if not (p.is_causal and space.causal_square) and space.max_length >= 64:
-            yield replace(p, v=NORMAL, len_k=128 if min(space.max_length, len_k) >= 128 else 64)
-        if "scale" in space.options and (p.scale is None or space.scale_none):
-            yield replace(noisy, scale=0.5 if p.scale is None else None)
-    yield from openings(space, 1)
-    yield from openings(space, 2)

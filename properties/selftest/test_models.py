@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import inspect
+import itertools
 import re
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
 from flashcheck.explanation import explain
-from flashcheck.explanation.models import Likely, likely
+from flashcheck.explanation.forms import FORMS
+from flashcheck.explanation.models import MODEL, Likely, likely
 from flashcheck.fills import Fill
 from flashcheck.kernel import Kernel
 from flashcheck.law import Subject, laws
 from flashcheck.masks import Mask
+from flashcheck.openings import openings
 from flashcheck.problem import Problem
 from flashcheck.strategies import Space
 from flashcheck.verdict import Check
@@ -67,6 +74,64 @@ def test_the_injected_fault_is_named(fault: str, problem: Problem) -> None:
     assert cause is not None
     assert cause.faults == (fault,)
     assert cause.others >= 2
+
+
+@pytest.mark.parametrize(
+    ("target", "problem", "config"),
+    [
+        # P is not rounded, and so does not overflow.
+        ("numpy_online+maximum_not_subtracted", replace(HIGH, dtype="float16"), "block_16"),
+        # The maximum is that of all queries.
+        (
+            "numpy_online+maximum_of_tile",
+            Problem(dtype="float16", len_q=2, q=Fill("spike", level=99.0, at=-1), k=Fill(level=1)),
+            "block_16_reverse",
+        ),
+        # Blocks above the diagonal are visited.
+        ("numpy_online+causal_index_wraps", Problem(len_k=65, is_causal=True), "block_16"),
+        # Its empty rows are the mean over a padded block.
+        (
+            "triton_flash+hidden_scores_at_finite_minimum",
+            Problem(v=Fill(level=1.0), mask=Mask(hides="tail", amount=1)),
+            "128x64",
+        ),
+        # Only rows without a key are wrong, and one such row says nothing.
+        (
+            "numpy_online+lse_of_empty_rows_plus_infinity",
+            Problem(mask=Mask(hides="tail", amount=1)),
+            "block_64",
+        ),
+        ("numpy_online+empty_keys_not_written", Problem(len_k=0), "block_64"),
+    ],
+)
+def test_a_fault_is_named_whatever_the_form_of_its_kernel(
+    target: str, problem: Problem, config: str
+) -> None:
+    if target.startswith("triton"):
+        pytest.importorskip("triton")
+    cause = found(target, problem, config)
+    assert cause is not None
+    assert cause.faults == (target.partition("+")[2],)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_every_form_of_the_model_without_a_fault_is_right(form: str, dtype: str) -> None:
+    model = importlib.import_module(f"flashcheck.kernels.{MODEL}")
+    source = ast.unparse(ast.parse(inspect.getsource(model)))
+    text = FORMS[form](source)
+    assert text is not None
+    assert (text == source) == (form == "tiles")
+    module = ModuleType("flashcheck.kernels.form")
+    module.__package__ = "flashcheck.kernels"
+    exec(text, vars(module))
+    runner = InProcess(module.kernel)
+    options = frozenset({"attn_mask", "is_causal", "scale", "enable_gqa"})
+    space = Space(dtype=dtype, options=options, max_length=130, work=100_000)
+    subject = Subject(runner, runner.start(), space)
+    for problem, config in itertools.product(openings(space, 1), ("64x64", "16x16_reverse")):
+        check = AGREEMENT.check(subject.case(problem, config))
+        assert not check.failed, f"{form} is wrong on {problem}"
 
 
 def test_a_missed_rescale_has_its_factor() -> None:

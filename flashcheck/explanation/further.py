@@ -1,0 +1,60 @@
+"""Further problems, by which models that explain one wrong result are told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from flashcheck.case import Case
+from flashcheck.fills import Fill
+from flashcheck.inputs import Inputs
+from flashcheck.openings import openings
+from flashcheck.problem import Problem
+from flashcheck.strategies import Space
+
+NORMAL = Fill(noise="normal", spread=1.0)
+
+WORK = 300_000
+"""Multiply-adds of the first further problem, at most."""
+
+
+def problems(case: Case, x: Inputs) -> Iterator[Problem]:
+    """Those of the shape of a failing call `x` first, then such as a search begins with."""
+    space = case.space
+    if case.captured is None:
+        # A law may have failed on a call of another shape than the problem's.
+        p = replace(
+            case.problem, len_q=x.q.shape[2], len_k=x.k.shape[2], layout=x.layout,
+            heads=x.q.shape[1], kv_heads=x.k.shape[1], batch=x.q.shape[0],
+        )  # fmt: skip
+        noisy = replace(p, q=NORMAL, k=NORMAL, v=NORMAL, seed=p.seed + 1)
+        sharp = replace(noisy, q=replace(NORMAL, spread=4.0))
+        # Several blocks of keys and, where there is room, of queries.
+        room = min(space.work, WORK) // (p.batch * p.heads * (p.dim + p.dim_v))
+        len_k = max(1, min(2 * p.len_k + 73, space.max_length, room // max(p.len_q, 4)))
+        len_q = max(1, min(p.len_q + 139, space.max_length, room // len_k))
+        if p.is_causal and space.causal_square:
+            len_q = len_k = min(len_q, len_k)
+        yield replace(sharp, len_k=len_k, len_q=len_q)
+        yield noisy
+        yield replace(p, seed=p.seed + 1, v=NORMAL)
+        # Whole blocks, so that nothing is padded.
+        if not (p.is_causal and space.causal_square) and space.max_length >= 64:
+            yield replace(p, v=NORMAL, len_k=128 if min(space.max_length, len_k) >= 128 else 64)
+        if "scale" in space.options and (p.scale is None or space.scale_none):
+            yield replace(noisy, scale=0.5 if p.scale is None else None)
+        yield from _empty(noisy, space, room)
+    yield from openings(space, 1)
+    yield from openings(space, 2)
+
+
+def _empty(p: Problem, space: Space, room: int) -> Iterator[Problem]:
+    """Rows without a key beside others that have some, or more rows if none of them has any."""
+    if p.is_causal and space.causal_square:
+        return
+    for len_q, len_k in ((3, 5), (7, min(64, space.max_length)), (5, 33)):
+        if p.len_k == 0:
+            yield replace(p, len_q=min(len_q, space.max_length))
+        elif p.mask is not None and p.mask.rank > 1 and len_q * len_k <= room:
+            mask = replace(p.mask, hides="row", amount=len_q // 2, per_query=True)
+            yield replace(p, len_q=len_q, len_k=len_k, mask=mask)
