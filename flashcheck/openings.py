@@ -27,6 +27,10 @@ ENOUGH = 8
 LOW = Fill(level=-1e4, noise="normal", spread=4.0), Fill(level=-3e4, noise="normal", spread=4.0)
 """Biases that are so low that they are taken for hiding."""
 
+DEEP = 7e4
+"""How far below 0 all scores are where finite numbers that stand for -inf should show: -1e4,
+-5e4 and the least of float16, -65504, lie above them. At twice that, few bounds say anything."""
+
 
 _MOVED: tuple[Layout, ...] = ("transposed", "mixed_k", "mixed_v", "packed", "mixed_q")
 _OTHER: tuple[Layout, ...] = ("expanded_heads", "expanded_batch", "strided", "offset", "padded")
@@ -50,14 +54,15 @@ def openings(space: Space, seed: int) -> Iterator[Problem]:
 
 
 def endings(space: Space, seed: int) -> Iterator[Problem]:
-    """Problems for every configuration of a kernel: whole blocks that are hidden, blocks on the
-    diagonal, and keys that end where blocks of some sizes do and of others do not."""
+    """Problems for every configuration of a kernel: whole blocks that are hidden, in rows whose
+    scores are all very low, blocks on the diagonal, and keys that end where blocks of some sizes
+    do and of others do not."""
     rng = random.Random(seed)
     lengths = rng.choice((48, 80, 112, 16, 96)), rng.choice((64, 192))
     sized = (replace(_BASE, len_q=9, len_k=n, layout=rng.choice(_OTHER)) for n in lengths)
     n = rng.choice((40, 50, 70))
     causal = replace(_BASE, is_causal=True, len_q=n, len_k=n, dim=8, dim_v=8)
-    recipes = [_hidden("head", space.max_length, 1000.0), *map(_Recipe, (causal, *sized))]
+    recipes = [_hidden("head", space.max_length, DEEP), *map(_Recipe, (causal, *sized))]
     return _problems(recipes, space, rng)
 
 
@@ -98,14 +103,17 @@ def _recipes(rng: random.Random, longest: int) -> Iterator[_Recipe]:
     tail = replace(mask, hides=some(("tail", "random")), amount=9)
     one = replace(base, len_q=1, len_k=some((193, 300, 77)), scale=some((0.5, 1.7, -1.0, 0.0)))
     yield _Recipe(replace(one, mask=tail))
-    # More queries than a block holds, each with its own mask, one of them without a key.
-    rows = replace(mask, hides=some(("row", "random")), amount=66, per_batch=False)
+    # More queries than a block holds, each with its own mask, some of them without a key.
+    hides, amount = some((("row", 66), ("window", 7)))
+    rows = replace(mask, hides=hides, amount=amount, per_batch=False)
     many = replace(base, batch=1, heads=2, len_q=some((80, 100, 70)), len_k=some((20, 33)))
     yield _Recipe(replace(many, dim=8, dim_v=8, mask=rows))
     oblong = replace(causal, len_q=some((40, 7)), len_k=some((7, 40)), dim=33, dim_v=33)
-    yield _Recipe(replace(oblong, values="positive", layout=some(_MOVED)))
+    deep = replace(oblong, scores="all_negative", values="positive", layout=some(_MOVED))
+    yield _Recipe(deep, DEEP)
     spike = replace(base, len_q=6, len_k=some((34, 50)), scores="late_max", values="index")
-    yield _Recipe(replace(spike, layout=some(_MOVED)), 12.0)
+    # The one layout in which k and v of the same shape have other strides.
+    yield _Recipe(replace(spike, layout=some(("mixed_k", "mixed_v"))), 12.0)
     swallowed = replace(additive, hides=some(("random", "nothing", "all")), bias=some(LOW))
     yield _Recipe(replace(base, len_q=5, len_k=some((33, 20)), mask=swallowed))
     yield _Recipe(replace(base, len_q=3, len_k=0, scores="equal", values="ones"))
