@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from flashcheck.budget import PRESETS
@@ -55,17 +55,20 @@ def trials(
     *,
     device: str | None = None,
     timeout: float = 60.0,
+    spaces: Mapping[str, Space] | None = None,
 ) -> Iterator[Trial]:
     """Trials of one fault in one kernel, probed as the gate does.
 
     A Triton kernel runs in a process of its own, others in this one. dtypes: None for all that
-    the gate would take. Raises TargetError where it cannot be loaded.
+    the gate would take. spaces: those of the kernel without the fault, instead of probing.
+    Raises TargetError where it cannot be loaded.
     """
     name = spec(kernel, fault)
     isolated = kernel.startswith("triton")
     with Worker(name, device, timeout) if isolated else InProcess(name, device) as runner:
         target = runner.start()
-        spaces = probe(runner, target, None).spaces
+        if spaces is None:
+            spaces = probe(runner, target, None).spaces
         for dtype, space in spaces.items():
             if dtypes and dtype not in dtypes:
                 continue
