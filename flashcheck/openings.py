@@ -37,6 +37,7 @@ _OTHER: tuple[Layout, ...] = ("expanded_heads", "expanded_batch", "strided", "of
 _BASE = Problem(batch=2, heads=4, kv_heads=2, dim=16, dim_v=16, scores="normal", values="normal")
 _MASK = Mask(per_batch=True, per_head=True)
 _ENDS: tuple[Hides, ...] = ("head", "tail")
+_KEYLESS = Mask(hides="row", amount=66), Mask(hides="window", amount=7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +105,7 @@ def _recipes(rng: random.Random, longest: int) -> Iterator[_Recipe]:
     one = replace(base, len_q=1, len_k=some((193, 300, 77)), scale=some((0.5, 1.7, -1.0, 0.0)))
     yield _Recipe(replace(one, mask=tail))
     # More queries than a block holds, each with its own mask, some of them without a key.
-    hides, amount = some((("row", 66), ("window", 7)))
-    rows = replace(mask, hides=hides, amount=amount, per_batch=False)
+    rows = replace(some(_KEYLESS), per_head=True)
     many = replace(base, batch=1, heads=2, len_q=some((80, 100, 70)), len_k=some((20, 33)))
     yield _Recipe(replace(many, dim=8, dim_v=8, mask=rows))
     oblong = replace(causal, len_q=some((40, 7)), len_k=some((7, 40)), dim=33, dim_v=33)

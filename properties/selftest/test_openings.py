@@ -1,0 +1,112 @@
+"""Finite numbers that stand for -inf show among the openings, whatever a kernel takes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import pad
+
+from flashcheck.kernel import Kernel
+from flashcheck.law import Subject, laws
+from flashcheck.openings import endings, openings
+from flashcheck.probe import probe
+from flashcheck.verdict import Verdict
+from flashcheck.worker import InProcess
+
+AGREEMENT = laws()[0]
+DTYPES = ("float32", "float16", "bfloat16")
+BLOCK = 64
+
+
+@dataclass(frozen=True)
+class Stand:
+    """What an online softmax has for -inf: in its first maximum, hidden scores and the tail."""
+
+    start: float = -math.inf
+    hidden: float = -math.inf
+    tail: float = -math.inf
+
+    def attention(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None, is_causal: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        q, k, v = query.float(), key.float(), value.float()
+        rows, cols = q.shape[2], k.shape[2]
+        s = q @ k.mT * q.shape[3] ** -0.5
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            s = s.masked_fill(~attn_mask, self.hidden)
+        elif attn_mask is not None:
+            s = s + attn_mask.float()
+        if is_causal:
+            s = s.masked_fill(torch.ones(rows, cols).triu(1).bool(), self.hidden)
+        s, v = pad(s, (0, -cols % BLOCK), value=self.tail), pad(v, (0, 0, 0, -cols % BLOCK))
+        m_i = torch.full((*s.shape[:3], 1), self.start)
+        l_i, acc = torch.zeros_like(m_i), torch.zeros(*s.shape[:3], v.shape[3])
+        for n in range(0, s.shape[3], BLOCK):
+            m_new = torch.maximum(m_i, s[..., n : n + BLOCK].amax(-1, keepdim=True))
+            m_ref = m_new.masked_fill(m_new == -math.inf, 0.0)
+            alpha, p = torch.exp(m_i - m_ref), torch.exp(s[..., n : n + BLOCK] - m_ref)
+            l_i = l_i * alpha + p.sum(-1, keepdim=True)
+            acc = acc * alpha + p @ v[:, :, n : n + BLOCK]
+            m_i = m_new
+        out = acc / l_i.masked_fill(l_i == 0, 1.0)
+        return out.to(query.dtype), (m_i + l_i.log())[..., 0]
+
+
+def kernel(stand: Stand, takes: str) -> Kernel:
+    def plain(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Any:
+        return stand.attention(query, key, value)
+
+    def causal(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, is_causal: bool = False
+    ) -> Any:
+        return stand.attention(query, key, value, is_causal=is_causal)
+
+    def masked(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *,
+        attn_mask: torch.Tensor | None = None,
+    ) -> Any:  # fmt: skip
+        return stand.attention(query, key, value, attn_mask)
+
+    of = {"plain": plain, "causal": causal, "masked": masked}
+    return Kernel(of[takes], name=takes, dtypes=DTYPES)
+
+
+def verdicts(stand: Stand, takes: str, dtype: str, seed: int) -> list[Verdict]:
+    runner = InProcess(kernel(stand, takes))
+    target = runner.start()
+    space = probe(runner, target, (dtype,)).spaces[dtype]
+    subject = Subject(runner, target, space)
+    problems = (*openings(space, seed), *endings(space, seed))
+    return [AGREEMENT.check(subject.case(problem)).verdict for problem in problems]
+
+
+@pytest.mark.parametrize("takes", ["plain", "causal", "masked"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_kernel_with_infinities_is_right_and_no_opening_says_nothing(
+    takes: str, dtype: str
+) -> None:
+    assert set(verdicts(Stand(), takes, dtype, seed=1)) == {Verdict.PASS}
+
+
+@pytest.mark.parametrize("number", [-1e4, -3e4, -65504.0])
+@pytest.mark.parametrize(
+    ("where", "takes"),
+    [
+        ("start", "plain"), ("tail", "plain"), ("start", "causal"), ("hidden", "causal"),
+        ("tail", "causal"), ("start", "masked"), ("hidden", "masked"), ("tail", "masked"),
+    ],
+)  # fmt: skip
+def test_a_finite_number_for_minus_infinity_is_found(where: str, takes: str, number: float) -> None:
+    for seed, dtype in enumerate(DTYPES):
+        assert Verdict.VIOLATION in verdicts(Stand(**{where: number}), takes, dtype, seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_least_finite_number_is_found_in_rows_without_a_key(seed: int) -> None:
+    least = Stand(hidden=torch.finfo(torch.float32).min)
+    assert Verdict.VIOLATION in verdicts(least, "masked", "float32", seed)
