@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from itertools import groupby
-from pathlib import Path
 
 from rich import box
 from rich.table import Table
@@ -76,9 +75,3 @@ def markdown(claims: list[Claim], command: str) -> str:
     lines = environment.lines(environment.collect(None))
     parts += ["## Environment", "\n".join(f"    {line}" for line in lines)]
     return "\n\n".join(parts) + "\n"
-
-
-def write(claims: list[Claim], command: str, path: Path) -> None:
-    """Write the report, with its folder. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(markdown(claims, command), encoding="utf-8")

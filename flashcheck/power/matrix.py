@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 
@@ -20,11 +20,12 @@ CONFIDENCE = 0.95
 class Cell:
     """A fault in a kernel and the dtypes in which it has a witness; fault "" is the clean kernel.
 
-    dtypes: None for all that the gate takes.
+    seeds: of its searches in each dtype; dtypes: None for all that the gate takes.
     """
 
     kernel: str
     fault: str
+    seeds: tuple[int, ...]
     dtypes: tuple[str, ...] | None = None
 
 
@@ -40,7 +41,7 @@ class Tally:
     def percentile(self, share: float) -> float:
         """The smallest number of problems within which `share` of all trials killed."""
         rank = math.ceil(share * self.trials) - 1
-        return self.problems[max(rank, 0)] if rank < len(self.problems) else math.inf
+        return self.problems[rank] if 0 <= rank < len(self.problems) else math.inf
 
     @property
     def limit(self) -> float:
@@ -49,22 +50,22 @@ class Tally:
 
 
 def run(
-    cells: Sequence[Cell], seeds: Sequence[int], *, device: str | None = None, jobs: int = 1
+    cells: Sequence[Cell], *, device: str | None = None, jobs: int = 1
 ) -> Iterator[list[Trial] | str]:
     """The trials of each cell as they are done, in any order; a sentence where it cannot run."""
     job = partial(_job, device)
     # Nothing ends the search of a kernel that is right: they come first, each by itself.
-    clean = [(cell, (seed,)) for cell in cells if not cell.fault for seed in seeds]
-    tasks = [*clean, *((cell, tuple(seeds)) for cell in cells if cell.fault)]
+    clean = [replace(c, seeds=(seed,)) for c in cells if not c.fault for seed in c.seeds]
+    tasks = [*clean, *(cell for cell in cells if cell.fault)]
     # Not forked: this process may hold threads, torch's or a user's.
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(job, *task) for task in tasks]):
+        for done in as_completed([pool.submit(job, task) for task in tasks]):
             yield done.result()
 
 
-def _job(device: str | None, cell: Cell, seeds: Sequence[int]) -> list[Trial] | str:
+def _job(device: str | None, cell: Cell) -> list[Trial] | str:
     try:
-        return list(trials(cell.kernel, cell.fault, seeds, cell.dtypes, device=device))
+        return list(trials(cell.kernel, cell.fault, cell.seeds, cell.dtypes, device=device))
     except TargetError as error:
         return f"{spec(cell.kernel, cell.fault)}: {error}"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from pathlib import Path
 
 from flashcheck import environment, fault
 from flashcheck.power.matrix import Tally, tally
@@ -109,9 +108,3 @@ def _kind(letter: str) -> str:
 def _table(head: Row, body: Iterable[Row]) -> str:
     lines = (head, ("---", *("---:",) * 3, "---"), *body)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def write(text: str, path: Path) -> None:
-    """Write a report, with its folder. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")

@@ -17,8 +17,8 @@ from flashcheck.cli import main
 from flashcheck.fault import FaultError, inject
 from flashcheck.law import laws
 from flashcheck.loading import registered
-from flashcheck.power import page
-from flashcheck.power.matrix import lower_limit, tally
+from flashcheck.power import matrix, page
+from flashcheck.power.matrix import Cell, lower_limit, tally
 from flashcheck.power.sample import needed, sample
 from flashcheck.power.trial import Trial
 from flashcheck.power.witness import CLEAR, Witness, witnesses
@@ -147,10 +147,43 @@ def test_command(tmp_path: Path) -> None:
     assert "| `numpy_online`, bfloat16 | 2 / 2 |" in report.read_text()
 
 
-def test_command_without_a_fault() -> None:
-    result = CliRunner().invoke(main, ["power", "--fault", "no_such"])
+@pytest.mark.parametrize(
+    ("option", "given", "said"),
+    [
+        ("--fault", "no_such", "there is no no_such"),
+        ("--kernel", "no_such", "no fault has a witness there"),
+        ("--seeds", "many", "'many' is not N or N,KERNEL=N"),
+        ("--seeds", "3,torch_sdpa=1", "'torch_sdpa' is none of the kernels numpy_online, fp32"),
+        ("--seeds", "3,triton_flash=0", "at least 1"),
+    ],
+)
+def test_command_that_cannot_run(option: str, given: str, said: str) -> None:
+    result = CliRunner().invoke(main, ["power", option, given])
     assert result.exit_code == 2
-    assert "there is no no_such" in result.output
+    assert said in result.output
+
+
+def test_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds by kernel, of each fault where it has a witness and of the kernel as it is."""
+    ran: list[Cell] = []
+
+    def run(cells: list[Cell], **_: object) -> list[str]:
+        ran.extend(cells)
+        return ["a cell: cannot be loaded"]
+
+    monkeypatch.setattr(matrix, "run", run)
+    given = ["--kernel", "fp32_stats,triton_flash", "--fault", "tf32_dot,acc_not_rescaled"]
+    options = ["--dtype", "fp32", "--seeds", "2,triton_flash=1", "--seed", "5"]
+    result = CliRunner().invoke(main, ["power", *given, *options], catch_exceptions=False)
+    assert result.exit_code == 2
+    assert "could not run a cell" in result.output
+    assert set(ran) == {
+        Cell("fp32_stats", "acc_not_rescaled", (5, 6), ("float32",)),
+        Cell("triton_flash", "acc_not_rescaled", (5,), ("float32",)),
+        Cell("triton_flash", "tf32_dot", (5,), ("float32",)),
+        Cell("fp32_stats", "", (5, 6), ("float32",)),
+        Cell("triton_flash", "", (5,), ("float32",)),
+    }
 
 
 # -- the sample in a run of the gate ---------------------------------------------------------
