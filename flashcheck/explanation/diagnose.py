@@ -94,7 +94,7 @@ def wrong_result(case: Case, r: Result) -> str | None:
     if not r.wrong.any():
         return (
             _wrong_mask(case, r)
-            or logsums.sentence(r)
+            or logsums.sentence(case, r)
             or _weights_behind_lse(case, r)
             or _coarse_lse(r)
         )

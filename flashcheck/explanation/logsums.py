@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from flashcheck.case import Case
 from flashcheck.explanation import rows
 from flashcheck.explanation.phrases import short
-from flashcheck.explanation.weights import Result
-from flashcheck.formats import Array
+from flashcheck.explanation.weights import Result, compare
+from flashcheck.formats import FORMATS, Array
+from flashcheck.inputs import Inputs
 
 
-def sentence(r: Result) -> str | None:
-    """What the wrong rows of lse have in common; None where nothing fits them all."""
+def sentence(case: Case, r: Result) -> str | None:
+    """What the wrong rows of lse have in common; None where nothing fits them all.
+
+    A form is named only where it also holds on other scores: where everything was shrunk until
+    it is simple, more than one says the same.
+    """
     bad = r.ratio_lse > 1
     if r.lse is None or not bad.any():
         return None
@@ -22,7 +29,7 @@ def sentence(r: Result) -> str | None:
     if not (bad & r.seen).any():
         return f"lse is {short(float(r.lse[bad][0]))} instead of -inf in rows that see no key"
     seen = judged & r.seen
-    got, want = r.lse[bad & r.seen], r.value.lse[bad & r.seen]
+    got = r.lse[bad & r.seen]
     place = rows.where(bad & r.seen, seen)
     if not np.isfinite(got).any():
         kind = "NaN" if np.isnan(got).all() else "infinite" if np.isinf(got).all() else "not finite"
@@ -31,13 +38,40 @@ def sentence(r: Result) -> str | None:
         return f"lse is not finite in {int((~np.isfinite(got)).sum())} of {int(seen.sum())} rows"
     if (got == 0).all():
         return f"lse is 0 in {place}"
+    held = _held(r)
+    if held and (other := compare(case, _other_scores(r.x))) is not None:
+        again = _held(other)
+        held = [text for text in held if text in again]
+    return held[0] if held else _shift(r, place)
+
+
+def _held(r: Result) -> list[str]:
+    """The forms that predict a wrong lse, in every row that sees a key."""
+    seen = np.isfinite(r.bound.lse) & r.seen
+    if r.lse is None or not seen.any():
+        return []
     got, want = r.lse[seen], r.value.lse[seen]
     slack = 2 * r.bound.lse[seen] + 1e-5 * (np.abs(want) + np.abs(r.at.m[seen]) + 1)
-    for text, predicted in _forms(r, want, r.at.m[seen], r.at.l[seen]):
-        differs = np.abs(predicted - want) > slack
-        if differs.any() and (np.abs(got - predicted) <= slack * 2).all():
-            return text
-    return _shift(r, place)
+    return [
+        text
+        for text, predicted in _forms(r, want, r.at.m[seen], r.at.l[seen])
+        if (np.abs(predicted - want) > slack).any() and (np.abs(got - predicted) <= slack * 2).all()
+    ]
+
+
+def _other_scores(x: Inputs) -> Inputs:
+    """The same call with twice the keys, and scores that all differ a little."""
+    rng, fmt = np.random.default_rng(0), FORMATS[x.dtype]
+
+    def moved(tensor: Array) -> Array:
+        noise = rng.standard_normal(tensor.shape) * (1 + np.abs(tensor)) / 4
+        return np.asarray(fmt.round(np.clip(tensor + noise, -fmt.max_finite, fmt.max_finite)))
+
+    k, v = np.concatenate((x.k, x.k), 2), np.concatenate((x.v, x.v), 2)
+    mask: Any = x.mask
+    if mask is not None and mask.shape[-1] == x.k.shape[2]:
+        mask = np.concatenate((mask, mask), -1)
+    return x.with_(q=moved(x.q), k=moved(k), v=v, mask=mask)
 
 
 def _forms(r: Result, want: Array, m: Array, l: Array) -> Iterator[tuple[str, Array]]:

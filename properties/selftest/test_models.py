@@ -201,6 +201,29 @@ def test_a_correct_kernel_has_no_cause() -> None:
     assert likely(case, AGREEMENT, check) is None
 
 
+@pytest.mark.parametrize(
+    ("fault", "bias", "coincidence"),
+    [
+        ("mask_added_before_scale", 1.0, "scaled twice"),
+        ("additive_mask_added_twice", 1.0, "plus the normalizer"),
+    ],
+)
+def test_beside_the_cause_is_nothing_that_holds_by_chance(
+    fault: str, bias: float, coincidence: str
+) -> None:
+    """One key, equal scores: lse is what two other bugs would make of it."""
+    runner = InProcess(f"numpy_online+{fault}")
+    subject = Subject(runner, runner.start(), Space())
+    problem = Problem(dim=2, mask=Mask(kind="additive", bias=Fill(level=bias)))
+    check = AGREEMENT.check(subject.case(problem, "block_64"))
+    told = explain(
+        subject, AGREEMENT, problem, "block_64", check, example_id="fc-a", command="flashcheck"
+    )
+    assert fault in told.cause
+    assert coincidence not in told.text
+    assert re.match(r"lse is too (large|small) by", told.sentence), told.sentence
+
+
 def test_the_explanation_tells_the_cause_before_the_input() -> None:
     runner = InProcess("numpy_online+acc_not_rescaled")
     subject = Subject(runner, runner.start(), Space())
