@@ -3,6 +3,7 @@
 # make lint    style, types, direction of imports
 # make report  regenerate the committed reports
 # make soundness  search false alarms (126,000 checks)
+# make power   break kernels on purpose: does the gate catch it? (hours)
 # Each makes .venv first where it is missing or out of date.
 
 PYTHON ?= python3
@@ -26,7 +27,7 @@ export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: gate test lint report soundness clean
+.PHONY: gate test lint report soundness power clean
 .DEFAULT_GOAL := gate
 
 # The second command shows that the first could have failed. Exit code 1 is not enough, since
@@ -61,6 +62,10 @@ soundness: .venv/stamp
 		$(BIN)/flashcheck gate $(EXTREMAL) "torch_sdpa[math]" "torch_sdpa[flash]" \
 			--dtype float64,float32,float16,bfloat16 --budget $(SOUND) --seed $$seed || exit 1; \
 	done
+
+# Every fault in every kernel; Triton runs in its interpreter, where a search takes many times longer.
+power: .venv/stamp
+	$(BIN)/flashcheck power --seeds 20,triton_flash=3 --jobs $(JOBS) --report md=reports/power.md
 
 clean:
 	rm -rf build dist .flashcheck .hypothesis $(RUN)
