@@ -59,7 +59,8 @@ def endings(space: Space, seed: int) -> Iterator[Problem]:
     scores are all very low, blocks on the diagonal, and keys that end where blocks of some sizes
     do and of others do not."""
     rng = random.Random(seed)
-    lengths = rng.choice((48, 80, 112, 16, 96)), rng.choice((64, 192))
+    # Odd multiples of 16, of 32 and of 64: each is whole for one size and not for the next.
+    lengths = (rng.choice((48, 80, 16)), rng.choice((96, 32)), rng.choice((64, 192)))
     sized = (replace(_BASE, len_q=9, len_k=n, layout=rng.choice(_OTHER)) for n in lengths)
     n = rng.choice((40, 50, 70))
     causal = replace(_BASE, is_causal=True, len_q=n, len_k=n, dim=8, dim_v=8)
