@@ -1,8 +1,8 @@
 """Causes: failing checks grouped by what is behind them, the first of each shrunk.
 
-A shrunk problem keeps only the features that its failure needs. A failure whose problem
-lacks one of them has another cause; so has one that looks different (NaN, a wrong value, a
-crash). Everything else is counted with it.
+A shrunk problem keeps only the features that its failure needs, besides those that shrinking
+brought in. A failure whose problem lacks one that is needed has another cause; so has one that
+looks different (NaN, a wrong value, a crash). Everything else is counted with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from flashcheck import reduction
 from flashcheck.inputs import Inputs
 from flashcheck.law import Law, Subject
-from flashcheck.problem import Problem, elements
+from flashcheck.problem import Problem, describe, elements
 from flashcheck.reduction import reduce_captured
 from flashcheck.search import Failure
 from flashcheck.shrink import MAX_RUNS, MAX_SECONDS, shrink
@@ -59,7 +59,7 @@ def causes(
     """
     left = sorted(failures, key=lambda f: (f.law != agreement, elements(f.problem)))
     stop = time.monotonic() + TOTAL_SECONDS
-    told: set[tuple[Problem, str]] = set()
+    told: set[tuple[str, str]] = set()
     if any(f.check.verdict is Verdict.NONDETERMINISTIC for f in left):
         # Two equal calls differ: that comes first, and explains every law about equal bits.
         left = [f for f in left if not f.law.name.startswith("poison_")]
@@ -90,7 +90,8 @@ def causes(
         if not final.failed:
             # It does not fail again: keep what was seen.
             problem, final = trial.failure.problem, trial.check
-        needs = features(problem)
+        # A head size that shrank apart from that of V is no need.
+        needs = features(problem) & features(trial.failure.problem)
         same = [f for f in left if _looks(f.check) == _looks(trial.failure.check)]
         same = [
             f
@@ -98,9 +99,11 @@ def causes(
             if f is trial.failure or (f.dtype in trial.dtypes and (needs <= features(f.problem)))
         ]
         left = [f for f in left if f not in same]
-        if (problem, trial.law.name) in told:
+        # Problems that differ in what nobody is shown are one.
+        name = describe(problem), trial.law.name
+        if name in told:
             continue
-        told.add((problem, trial.law.name))
+        told.add(name)
         yield Cause(
             dtype=problem.dtype,
             problem=problem,

@@ -89,6 +89,8 @@ def attention(
         out[..., dim:] = 0
     if fault == "scale 0" and scale == 0:
         out = out * math.nan
+    if fault == "wide v" and v.shape[3] % 32 == 0:
+        out = out * 1.01
     if fault == "rows":
         out[:, :, 1:] = out[:, :, :1]
     return out.to(query.dtype), (m + l.log())[..., 0].float()
@@ -379,3 +381,16 @@ def test_hypothesis_itself_lands_on_a_small_problem(fault: str) -> None:
     assert found.len_k <= 40
     assert found.len_q == 1
     assert (found.batch, found.heads, found.mask, found.layout) == (1, 1, None, "contiguous")
+
+
+def test_a_size_that_shrinks_apart_from_another_is_no_cause_of_its_own() -> None:
+    """The head size shrinks to 1 beside that of V, which most failures have equal to it."""
+    kernel = subject("wide v", lse=False)
+    search = Search(kernel, [AGREEMENT], quota=150, deadline=None, checked=lambda *_: None)
+    search.run(0)
+    alike = [f.problem for f in search.failures if f.problem.dim == f.problem.dim_v]
+    assert len(alike) > 1
+    found = list(causes(search.failures, {"float32": kernel}, AGREEMENT))
+    assert found[0].problem.dim != found[0].problem.dim_v
+    assert len(found) == 1, [str(cause.problem) for cause in found]
+    assert found[0].count == len(search.failures)
