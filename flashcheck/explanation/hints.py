@@ -17,6 +17,7 @@ import numpy as np
 from flashcheck.call import Call, Reply
 from flashcheck.case import BadReply, Case, Runner
 from flashcheck.explanation import rows
+from flashcheck.inputs import Inputs
 from flashcheck.kernel import Contract, Kernel
 from flashcheck.law import Law
 from flashcheck.problem import Problem
@@ -54,7 +55,8 @@ def hints(case: Case, law: Law, check: Check) -> tuple[str, ...]:
         found.append(text)
         if len(found) == MAX_HINTS:
             break
-    return tuple(found)
+    # It may have passed by itself meanwhile.
+    return () if found and _holds(case, law, case.kernel) else tuple(found)
 
 
 def _passing(case: Case, law: Law, check: Check) -> Iterator[str]:
@@ -77,7 +79,8 @@ def _passing(case: Case, law: Law, check: Check) -> Iterator[str]:
     if on_lse and _holds(case, law, kernel, runner=_Base2(case.runner)):
         yield _say("an lse to base 2", 'lse_base="2"')
     unspecified = replace(kernel, masked_rows="unspecified")
-    if kernel.masked_rows == "zero" and _holds(case, law, unspecified):
+    keyless = not case.attention().seen.all()
+    if kernel.masked_rows == "zero" and keyless and _holds(case, law, unspecified):
         if _keyless_are_nan(case):
             yield _say("NaN in rows that see no key", 'masked_rows="nan"')
         else:
@@ -99,11 +102,12 @@ def _holds(
     *,
     runner: Runner | None = None,
     problem: Problem | None = None,
+    inputs: Inputs | None = None,
 ) -> bool:
-    """Whether the law passes under other declarations, or on another problem."""
+    """Whether the law passes under other declarations, or on another problem or its `inputs`."""
     other = Case(
         runner or case.runner, replace(case.target, kernel=kernel), problem or case.problem,
-        case.config, case.device, case.space,
+        case.config, case.device, case.space, inputs,
     )  # fmt: skip
     return law.applies(other) and law.check(other).verdict is Verdict.PASS
 
@@ -121,9 +125,13 @@ def _positive(case: Case, law: Law) -> str | None:
     if p.scale is None or p.scale > 0 or case.kernel.positive_scale:
         return None
     other = replace(p, scale=abs(p.scale) or 1.0)
-    # The scores keep their values where the sign moves from the scale to q.
-    turned = replace(other, q=replace(p.q, level=-p.q.level, base=-p.q.base))
-    if not all(_holds(case, law, case.kernel, problem=x) for x in (other, turned)):
+    # The scores keep their values where the sign, or the zero, moves from the scale to q.
+    x = case.inputs
+    turned = x.with_(q=x.q * np.sign(p.scale), scale=other.scale)
+    if not (
+        _holds(case, law, case.kernel, problem=other)
+        and _holds(case, law, case.kernel, problem=other, inputs=turned)
+    ):
         return None
     which = "zero" if p.scale == 0 else "negative"
     return (

@@ -13,6 +13,7 @@ import torch
 
 from flashcheck.explanation import Explanation, explain
 from flashcheck.explanation.contrast import MAX_LINES, contrast
+from flashcheck.explanation.hints import hints
 from flashcheck.explanation.weights import effective_weights
 from flashcheck.fills import Fill
 from flashcheck.formats import FORMATS
@@ -338,6 +339,42 @@ def test_other_laws_are_explained_by_their_wrong_result(
 def test_hints_name_the_declaration(fault: str, problem: Problem, expected: str) -> None:
     found = explained(fault, problem)
     assert any(expected in hint for hint in found.hints), found.hints
+
+
+def test_no_positive_scale_is_offered_where_the_same_scores_fail_too() -> None:
+    """Scores above 2 come out NaN; a negative scale is one way to reach them."""
+
+    def fn(query: Any, key: Any, value: Any, *, scale: float | None = None) -> Any:
+        out, _ = flash(query, key, value, scale=scale)
+        factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+        return out.masked_fill((query @ key.mT * factor > 2).any(-1, keepdim=True), math.nan)
+
+    runner = InProcess(Kernel(fn))
+    kernel = Subject(runner, runner.start(), Space())
+    shown = [replace(ROWS, len_q=1, len_k=2, scale=s, seed=n) for n in range(40) for s in (-1, 1)]
+    for down, up in zip(shown[::2], shown[1::2], strict=True):
+        check = LAWS["agreement"].check(kernel.case(down))
+        if check.failed and not LAWS["agreement"].check(kernel.case(up)).failed:
+            assert hints(kernel.case(down), LAWS["agreement"], check) == ()
+            return
+    raise AssertionError("no problem fails with the negative scale alone")
+
+
+def test_a_failure_that_does_not_come_again_has_no_hint() -> None:
+    """Two wrong results, and right ones from then on, whatever is declared."""
+    calls = iter([1.5, 1.5])
+
+    def fn(query: Any, key: Any, value: Any) -> Any:
+        return flash(query, key, value)[0] * next(calls, 1.0)
+
+    runner = InProcess(Kernel(fn))
+    started = runner.start()
+    calls = iter([1.5, 1.5])
+    case = Subject(runner, started, Space()).case(ROWS)
+    check = LAWS["agreement"].check(case)
+    assert check.failed
+    assert hints(case, LAWS["agreement"], check) == ()
+    assert next(calls, None) is None
 
 
 @pytest.mark.parametrize("fault", ["sees next", "causal ignored"])
