@@ -38,6 +38,10 @@ def problems(case: Case, x: Inputs) -> Iterator[Problem]:
         yield replace(sharp, len_k=len_k, len_q=len_q)
         yield noisy
         yield replace(p, seed=p.seed + 1, v=NORMAL)
+        # Where a bias is the same for every key, out does not show it.
+        if p.mask is not None and p.mask.kind == "additive" and p.mask.bias.noise == "none":
+            mask = replace(p.mask, bias=NORMAL, per_key=True)
+            yield replace(sharp, len_k=len_k, len_q=len_q, mask=mask)
         # Whole blocks, so that nothing is padded.
         if not (p.is_causal and space.causal_square) and space.max_length >= 64:
             yield replace(p, v=NORMAL, len_k=128 if min(space.max_length, len_k) >= 128 else 64)

@@ -14,7 +14,6 @@ import importlib
 import inspect
 import itertools
 import math
-import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -28,6 +27,7 @@ from flashcheck.bounds import bound
 from flashcheck.call import Call, Reply
 from flashcheck.case import BadReply, Case
 from flashcheck.explanation import phrases
+from flashcheck.explanation.clock import Clock
 from flashcheck.explanation.forms import FORMS
 from flashcheck.explanation.further import problems
 from flashcheck.explanation.weights import Recorder
@@ -256,10 +256,11 @@ def likely(case: Case, law: Law, check: Check, without: Collection[str] = ()) ->
     if found is None:
         return None
     first, reply, count = found
-    spent = _clock()
+    spent = Clock(SECONDS, WALL)
     left: list[Model] = []
     for form in FORMS:
-        tried = [m for m in models(case, form) if m.fault not in without]
+        with spent.stopped():
+            tried = [m for m in models(case, form) if m.fault not in without]
         left += [m for m in tried if not spent() and first.explains(m.run(first), reply)]
         left, others = _narrowed(case, first, left, spent)
         names = tuple(dict.fromkeys(m.fault for m in left))
@@ -280,12 +281,6 @@ def _wrong(case: Case, law: Law) -> tuple[Asked, Reply, int] | None:
         if reply is not None and asked.shows(reply):
             return asked, reply, sum(int(wrong.sum()) for wrong in asked.wrong(reply))
     return None
-
-
-def _clock() -> Callable[[], bool]:
-    """Asks whether the seconds are spent. Those of a busy machine count less."""
-    own, wall = time.process_time() + SECONDS, time.monotonic() + WALL
-    return lambda: time.process_time() > own or time.monotonic() > wall
 
 
 def _narrowed(

@@ -8,13 +8,14 @@ import inspect
 import itertools
 import re
 from dataclasses import replace
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from flashcheck.explanation import explain
+from flashcheck import fault
+from flashcheck.explanation import clock, explain, models
 from flashcheck.explanation.forms import FORMS
 from flashcheck.explanation.models import MODEL, Likely, likely
 from flashcheck.fills import Fill
@@ -190,6 +191,41 @@ def test_nan_is_reproduced_where_it_is() -> None:
     cause = found("numpy_online+zero_normalizer_unguarded", problem, "block_64")
     assert cause is not None
     assert cause.faults == ("zero_normalizer_unguarded",)
+
+
+def test_a_bias_that_only_lse_lacks_is_not_an_ignored_one() -> None:
+    """The bias is taken relative to its row's maximum: what is the same for every key is lost."""
+
+    def fn(query: Any, key: Any, value: Any, *, attn_mask: Any = None) -> Any:
+        s = query @ key.mT / query.shape[-1] ** 0.5
+        if attn_mask is not None:
+            s = s.masked_fill(~attn_mask, -torch.inf) if attn_mask.dtype == torch.bool else s
+        if attn_mask is not None and attn_mask.dtype != torch.bool:
+            s = s + attn_mask - attn_mask.amax(-1, keepdim=True).clamp_min(-1e30)
+        return torch.softmax(s, -1).nan_to_num(0.0) @ value, torch.logsumexp(s, -1)
+
+    problem = Problem(len_k=3, mask=Mask(kind="additive", bias=Fill(level=1.0)))
+    assert found(Kernel(fn, name="shifted"), problem) is None
+
+
+def test_loading_the_models_takes_none_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first failure of a run is explained as well as the next."""
+    now, load = 0.0, fault.load
+
+    def slowly(*named: Any) -> ModuleType:
+        nonlocal now
+        now += 1.0
+        return load(*named)
+
+    monkeypatch.setattr(
+        clock, "time", SimpleNamespace(process_time=lambda: now, monotonic=lambda: now)
+    )
+    monkeypatch.setattr(fault, "load", slowly)
+    models._runner.cache_clear()
+    cause = found("numpy_online+kv_head_modulo", GROUPED, "block_64")
+    assert now > 100
+    assert cause is not None
+    assert cause.faults == ("kv_head_modulo",)
 
 
 def test_a_correct_kernel_has_no_cause() -> None:
