@@ -18,6 +18,9 @@ from flashcheck.arena import NUMPY_DTYPES
 from flashcheck.formats import FORMATS
 from flashcheck.inputs import Inputs
 
+PER_HEAD = ("alibi_slopes", "sinks")
+"""Options that are a float32 number for each query head."""
+
 _NATIVE = ("bool", "float16", "float32", "float64")
 
 Bits = NDArray[np.unsignedinteger[Any]]
@@ -39,6 +42,9 @@ def _named(x: Inputs) -> dict[str, tuple[str, NDArray[Any]]]:
     }
     if x.mask is not None:
         tensors["mask"] = (x.mask_dtype, x.mask)
+    for name in PER_HEAD:
+        if getattr(x, name) is not None:
+            tensors[name] = ("float32", getattr(x, name))
     return tensors
 
 
@@ -68,7 +74,8 @@ def unpack(data: bytes, dtype: str, mask_dtype: str) -> dict[str, NDArray[Any]]:
         arrays = safetensors.numpy.load(data)
     except safetensors.SafetensorError as error:
         raise ValueError(str(error)) from error
-    return {n: from_bits(a, mask_dtype if n == "mask" else dtype) for n, a in arrays.items()}
+    of = {"mask": mask_dtype, **dict.fromkeys(PER_HEAD, "float32")}
+    return {n: from_bits(a, of.get(n, dtype)) for n, a in arrays.items()}
 
 
 def to_bits(values: NDArray[Any], dtype: str) -> Bits:

@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 from flashcheck import environment as environments
 from flashcheck.bits import bits_sha256, pack, unpack
+from flashcheck.fills import Fill
 from flashcheck.inputs import LAYOUTS, Inputs
 from flashcheck.masks import Mask
 from flashcheck.problem import Problem, ProblemError, describe
@@ -143,6 +144,9 @@ def of_tensors(inputs: Inputs, seed: int = 0) -> tuple[Problem, Inputs]:
     problem = Problem(
         dtype=inputs.dtype, batch=b, heads=hq, kv_heads=hkv, len_q=lq, len_k=lk, dim=d, dim_v=dv,
         seed=seed, scale=inputs.scale, is_causal=inputs.is_causal, mask=mask,
+        window=inputs.window, softcap=inputs.softcap, num_splits=inputs.num_splits,
+        alibi_slopes=None if inputs.alibi_slopes is None else Fill(),
+        sinks=None if inputs.sinks is None else Fill(),
         layout=inputs.layout, scores="captured", values="captured",
     )  # fmt: skip
     return problem, inputs.with_(bottom_right=False)
@@ -214,6 +218,8 @@ def _document(e: Example, partner: bytes | None) -> bytes:
 
 def _captured(x: Inputs, partner: bytes | None) -> dict[str, Any]:
     options = {n: getattr(x, n) for n in _OPTIONS} | {"passed": sorted(x.passed)}
+    further = {"window_size": "window", "softcap": "softcap", "num_splits": "num_splits"}
+    options |= {field: getattr(x, field) for name, field in further.items() if name in x.used}
     return options | {"sha256": hashlib.sha256(partner or b"").hexdigest()}
 
 
@@ -311,6 +317,8 @@ def _load_tensors(record: dict[str, Any], file: Path) -> Inputs:
     dtype = record["problem"].get("dtype", "float32")
     tensors = unpack(data, dtype, options["mask_dtype"])
     options["passed"] = frozenset(options["passed"])
+    if "window" in options:
+        options["window"] = tuple(options["window"])
     return Inputs(**{"dtype": dtype, **tensors, **floats(options)})
 
 

@@ -17,12 +17,14 @@ import numpy as np
 import torch
 import torch.utils.deterministic
 
-from flashcheck import arena, interpreter
+from flashcheck import arena, autograd, interpreter
 from flashcheck.arena import Bytes
 from flashcheck.call import Job, Reply, Status
 from flashcheck.formats import Array
+from flashcheck.grad_out import Wrt
 from flashcheck.kernel import Kernel, Target, TargetError
 from flashcheck.loading import NEUTRAL, one_line, user_frames
+from flashcheck.tensors import on_device
 
 
 class Executor:
@@ -66,18 +68,22 @@ class Executor:
         tensors = arena.tensors(plan, base)
         q, k, v, mask = tensors["q"], tensors["k"], tensors["v"], tensors.get("mask")
         keywords = self._keywords(job, mask)
+        given: dict[Wrt, torch.Tensor] = {"q": q, "k": k, "v": v}
+        leaves = {name: given[name].requires_grad_() for name in job.wrt}
 
         reply = Reply("ok")
         with _fresh_memory(job.fresh_output_nan), self._interpretation():
             for _ in range(job.times):
                 start = time.perf_counter()
                 result = self.kernel.fn(q, k, v, **keywords)
+                if leaves:
+                    self._differentiate(result, leaves, tensors["grad_out"], job, reply)
                 self._synchronize()
                 reply.seconds += time.perf_counter() - start
                 # Read at once: a kernel may return the same buffer every time.
                 self._read(result, job, reply)
                 if reply.problem_with_output is not None:
-                    reply.outs, reply.lses = [], []
+                    reply.outs, reply.lses, reply.gradients = [], [], {}
                     break
         after = base.cpu().numpy() if isinstance(base, torch.Tensor) else base
         reply.modified = arena.changed(plan, before, after)
@@ -85,13 +91,12 @@ class Executor:
 
     def _keywords(self, job: Job, mask: torch.Tensor | None) -> dict[str, Any]:
         target = self.target
-        given: dict[str, Any] = dict(job.options)
+        given = on_device(job.options, self.device)
         if job.passes_mask:
             given["attn_mask"] = mask
         known = {*target.options, *target.required}
         for name, value in given.items():
-            neutral = NEUTRAL[name]
-            if name not in known and value is not neutral:
+            if name not in known and value is not NEUTRAL[name] and value != NEUTRAL[name]:
                 raise NotImplementedError(f"the kernel does not name the option {name!r}")
         keywords = {name: NEUTRAL[name] for name in target.required}
         keywords |= {name: value for name, value in given.items() if name in known}
@@ -149,6 +154,40 @@ class Executor:
         if lse is not None:
             base = math.log(2.0) if self.kernel.lse_base == "2" else 1.0
             reply.lses.append(_float64(lse) * base if base != 1.0 else _float64(lse))
+
+    def _differentiate(
+        self,
+        result: Any,
+        leaves: dict[Wrt, torch.Tensor],
+        grad_out: torch.Tensor,
+        job: Job,
+        reply: Reply,
+    ) -> None:
+        """Add the gradients of the first output to the reply, or say what is wrong with them.
+
+        Raises NotImplementedError where the forward was merely traced, and nobody declares that
+        autograd's own gradients are meant.
+        """
+        out = result[0] if isinstance(result, (tuple, list)) and result else result
+        if not isinstance(out, torch.Tensor):
+            return  # `_read` says it
+        reply.backward, own = autograd.written(out)
+        wanted = " and ".join(leaves)
+        if not out.requires_grad:
+            raise RuntimeError(f"out has no grad_fn, although {wanted} requires a gradient")
+        if not own and self.kernel.backward is None:
+            raise NotImplementedError(f"autograd traced the forward ({reply.backward})")
+        found = autograd.gradients(out, leaves, grad_out)
+        bshd = self.kernel.layout == "bshd"
+        for name, (b, h, length, d) in job.gradient_shapes.items():
+            gradient = found[name]
+            shape = (b, length, h, d) if bshd else (b, h, length, d)
+            problem = self._problem(name, gradient, shape, (job.key.dtype,))
+            if problem is not None or gradient is None:
+                reply.problem_with_output = problem
+                return
+            moved = gradient.transpose(1, 2) if bshd else gradient
+            reply.gradients[name] = _float64(moved)
 
     def _problem(
         self, name: str, value: Any, shape: tuple[int, ...], dtypes: tuple[str, ...]

@@ -53,7 +53,8 @@ class Inputs:
     window (left, right): query i sees keys i + s - left to i + s + right, s = Lk - Lq; -1 is
     unbounded on that side. softcap c: a scaled score t becomes c tanh(t / c); 0 is off.
     alibi_slopes [Hq], float32 values: adds -slope |i + s - j|. sinks [Hq], float32 values: a
-    logit more in the normalizer of each row of the head, without a value.
+    logit more in the normalizer of each row of the head, without a value. num_splits: into how
+    many parts the kernel is to split the keys; 1, its neutral value, changes no result.
 
     places [Lq], queries: the queries at hand stand at these places in a longer call of so many
     (`oracle.rows` makes such parts); None, None is a whole call.
@@ -84,6 +85,7 @@ class Inputs:
     softcap: float = 0.0
     alibi_slopes: Array | None = None
     sinks: Array | None = None
+    num_splits: int = 1
     places: NDArray[np.int64] | None = None
     queries: int | None = None
     q_descale: Array | None = None
@@ -130,6 +132,11 @@ class Inputs:
                 f"{name} has shape {list(given.shape)}; it must be a number, [B, Hkv], here "
                 f"[{b}, {heads}], or [B, Hkv, blocks], here [{b}, {heads}, {blocks}]"
             )
+
+    @property
+    def placed(self) -> bool:
+        """Whether a score depends on where its query and its key stand, is_causal apart."""
+        return self.window != (-1, -1) or self.alibi_slopes is not None
 
     @property
     def factors(self) -> tuple[str, ...]:
@@ -247,28 +254,16 @@ class Inputs:
     def options(self) -> dict[str, object]:
         """The keyword arguments of the call except attn_mask's tensor and the factors of float8.
 
-        Raises NotImplementedError for options that no kernel is passed yet.
+        alibi_slopes and sinks are tuples here, of Hq numbers: a kernel gets float32 tensors.
         """
-        set_here = {
-            "window": self.window != (-1, -1),
-            "softcap": self.softcap != 0,
-            "alibi_slopes": self.alibi_slopes is not None,
-            "sinks": self.sinks is not None,
-        }
-        if any(set_here.values()):
-            names = ", ".join(name for name, is_set in set_here.items() if is_set)
-            raise NotImplementedError(
-                f"this version cannot pass {names} to a kernel: compare its result with "
-                "flashcheck.oracle and flashcheck.bounds, or leave the option out"
-            )
-        given: dict[str, object] = {}
-        if self.scale is not None or "scale" in self.passed:
-            given["scale"] = self.scale
-        if self.is_causal or "is_causal" in self.passed:
-            given["is_causal"] = self.is_causal
-        if self.enable_gqa or "enable_gqa" in self.passed:
-            given["enable_gqa"] = self.enable_gqa
-        return given
+        values: dict[str, object] = {
+            "scale": self.scale, "is_causal": self.is_causal, "enable_gqa": self.enable_gqa,
+            "window_size": self.window, "softcap": self.softcap,
+            "alibi_slopes": _floats(self.alibi_slopes), "sinks": _floats(self.sinks),
+            "num_splits": self.num_splits,
+        }  # fmt: skip
+        wanted = self.used | self.passed
+        return {name: value for name, value in values.items() if name in wanted}
 
     @property
     def used(self) -> frozenset[str]:
@@ -278,9 +273,18 @@ class Inputs:
             "is_causal": self.is_causal,
             "attn_mask": self.mask is not None,
             "enable_gqa": self.enable_gqa,
+            "window_size": self.window != (-1, -1),
+            "softcap": self.softcap != 0,
+            "alibi_slopes": self.alibi_slopes is not None,
+            "sinks": self.sinks is not None,
+            "num_splits": self.num_splits != 1,
         }
         return frozenset(name for name, needs in needed.items() if needs)
 
     def with_(self, **changes: Any) -> Inputs:
         """A copy with some fields replaced (its cached parts are computed afresh)."""
         return replace(self, **changes)
+
+
+def _floats(values: Array | None) -> tuple[float, ...] | None:
+    return None if values is None else tuple(map(float, values))

@@ -160,7 +160,10 @@ class Target:
         return f"does not name {' and '.join(missing)}" if missing else ""
 
 
-OPTIONS: tuple[str, ...] = ("scale", "is_causal", "attn_mask", "enable_gqa")
+OPTIONS: tuple[str, ...] = (
+    "scale", "is_causal", "attn_mask", "enable_gqa", "window_size", "softcap", "alibi_slopes",
+    "sinks", "num_splits",
+)  # fmt: skip
 """The options of the kernel contract that this version tests."""
 
 

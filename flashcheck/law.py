@@ -64,7 +64,9 @@ class Law:
             "causal_prefix": "is_causal" in options,
             # Aligned bottom-right, the last query sees every key.
             "poison_masked": "attn_mask" in options
+            or "window_size" in options
             or ("is_causal" in options and target.kernel.causal_alignment == "top_left"),
+            "split_independence": "num_splits" in options,
             "neutral_options": bool(target.options),
             "repeat": target.kernel.deterministic,
         }

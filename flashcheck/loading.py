@@ -36,15 +36,15 @@ NEUTRAL: dict[str, Any] = {
     "is_causal": False,
     "attn_mask": None,
     "enable_gqa": False,
+    "window_size": (-1, -1),
+    "softcap": 0.0,
+    "alibi_slopes": None,
+    "sinks": None,
+    "num_splits": 1,
 }
 """The value at which an option changes nothing."""
 
 UNTESTED_OPTIONS: tuple[str, ...] = (
-    "window_size",
-    "softcap",
-    "alibi_slopes",
-    "sinks",
-    "num_splits",
     "cu_seqlens_q",
     "cu_seqlens_k",
     "max_seqlen_q",

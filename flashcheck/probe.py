@@ -147,6 +147,11 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
             ("scale", replace(base, scale=0.5)),
             ("is_causal", replace(base, is_causal=True)),
             ("enable_gqa", replace(base, kv_heads=1)),
+            ("window_size", replace(base, window=(3, 2))),
+            ("softcap", replace(base, softcap=30.0)),
+            ("alibi_slopes", replace(base, alibi_slopes=Fill(level=0.5))),
+            ("sinks", replace(base, sinks=Fill())),
+            ("num_splits", replace(base, num_splits=2)),
         )
         if option in options and prober.takes(problem, f"{dtype} {option}")
     }
@@ -172,6 +177,7 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
         positive_scale=kernel.positive_scale,
         scale_none=scale_none,
         empty_keys=empty,
+        aligned=kernel.causal_alignment == "bottom_right",
         # The double-double oracle is slower, and Triton's interpreter by far.
         work=60_000 if interpreted else WORK // 4 if dtype == "float64" else WORK,
         max_length=INTERPRETED_LENGTH if interpreted else 513,

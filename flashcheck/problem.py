@@ -16,7 +16,7 @@ import numpy as np
 
 from flashcheck import tensors
 from flashcheck.fills import NOISES, PATTERNS, Fill
-from flashcheck.formats import FORMATS
+from flashcheck.formats import FORMATS, Array
 from flashcheck.inputs import LAYOUTS, Inputs, Layout
 from flashcheck.masks import HIDES, Mask
 
@@ -44,7 +44,9 @@ class Problem:
     """A recipe: everything needed to rebuild one call's tensors bit for bit anywhere.
 
     q is [batch, heads, len_q, dim], k is [batch, kv_heads, len_k, dim], v is
-    [batch, kv_heads, len_k, dim_v]. `scores` and `values` name the families that the fills
+    [batch, kv_heads, len_k, dim_v]. The fills of alibi_slopes and sinks make one float32 number
+    for each of the `heads`, along their length. window, softcap and num_splits are as in
+    `Inputs`. `scores` and `values` name the families that the fills
     were drawn from; they label reports and change no bit.
     """
 
@@ -63,6 +65,11 @@ class Problem:
     scale: float | None = None
     is_causal: bool = False
     mask: Mask | None = None
+    window: tuple[int, int] = (-1, -1)
+    softcap: float = 0.0
+    alibi_slopes: Fill | None = None
+    sinks: Fill | None = None
+    num_splits: int = 1
     layout: Layout = "contiguous"
     scores: str = "equal"
     values: str = "zero"
@@ -83,8 +90,15 @@ class Problem:
             raise ProblemError(f"seed is {self.seed}; it must be at least 0")
         if self.scale is not None and not math.isfinite(self.scale):
             raise ProblemError(f"scale is {self.scale}; it must be finite")
-        for fill in (self.q, self.k, self.v):
-            _check_fill(fill)
+        if len(self.window) != 2 or min(self.window) < -1:
+            raise ProblemError(f"window is {self.window}; it must be two numbers, each -1 or more")
+        if not 0 <= self.softcap < math.inf:
+            raise ProblemError(f"softcap is {self.softcap}; it must be finite, and 0 or more")
+        if self.num_splits < 1:
+            raise ProblemError(f"num_splits is {self.num_splits}; it must be at least 1")
+        for fill in (self.q, self.k, self.v, self.alibi_slopes, self.sinks):
+            if fill is not None:
+                _check_fill(fill)
         if self.mask is not None:
             _check_mask(self.mask)
 
@@ -121,7 +135,7 @@ class Problem:
 
         attn_mask, where there is one, is a new tensor on `device`.
         """
-        given: dict[str, Any] = self.inputs().options()
+        given = tensors.keywords(self.inputs(), device)
         if self.mask is not None:
             given["attn_mask"] = tensors.place(self.inputs(), device)["mask"]
         return given
@@ -187,7 +201,23 @@ def _inputs(p: Problem, _: str) -> Inputs:
         mask_dtype=mask_dtype,
         enable_gqa=p.enable_gqa,
         layout=p.layout,
+        window=p.window,
+        softcap=p.softcap,
+        alibi_slopes=_per_head(p.alibi_slopes, p, _ALIBI),
+        sinks=_per_head(p.sinks, p, _SINKS),
+        num_splits=p.num_splits,
     )
+
+
+_ALIBI, _SINKS = 1 << 40, 1 << 41
+"""Their noise differs from that of q, k, v and the mask."""
+
+
+def _per_head(fill: Fill | None, p: Problem, seed: int) -> Array | None:
+    """[Hq]: one float32 number for each head."""
+    if fill is None:
+        return None
+    return fill.evaluate((1, 1, p.heads, 1), FORMATS["float32"], seed + p.seed)[0, 0, :, 0]
 
 
 # -- JSON ---------------------------------------------------------------------------------
@@ -246,11 +276,15 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         if not isinstance(value, list | tuple):
             raise ProblemError(f"{where} must be a list, not {value!r}")
         return tuple(_plant(item, where) for item in value)
-    if hint is Fill:
-        return _build(Fill, value, where)
     if Mask in typing.get_args(hint):
         return None if value is None else _build(Mask, value, where)
+    if name == "window":
+        if not isinstance(value, list | tuple) or not all(type(x) is int for x in value):
+            raise ProblemError(f"{where} must be a list of two whole numbers, not {value!r}")
+        return tuple(value)
     allowed = typing.get_args(hint) or (hint,)
+    if Fill in allowed:
+        return None if value is None else _build(Fill, value, where)
     if value is None and type(None) in allowed:
         return None
     if float in allowed and isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -295,6 +329,15 @@ def describe(p: Problem) -> str:
     shapes.append(_describe_mask(p.mask) if p.mask else "no mask")
     if p.scale is not None:
         shapes.append(f"scale {p.scale:g}")
+    if p.window != (-1, -1):
+        shapes.append(f"window {p.window}")
+    if p.softcap:
+        shapes.append(f"softcap {p.softcap:g}")
+    for name, fill in (("ALiBi slopes", p.alibi_slopes), ("sinks", p.sinks)):
+        if fill is not None:
+            shapes.append(f"{name} {_describe_fill(fill, name)}")
+    if p.num_splits != 1:
+        shapes.append(f"{p.num_splits} splits")
     if p.layout != "contiguous":
         shapes.append(f"{p.layout.replace('_', ' ')} layout")
     parts = [f"{n} = {_describe_fill(f, n)}" for n, f in (("q", p.q), ("k", p.k), ("v", p.v))]
@@ -306,13 +349,13 @@ def _count(n: int, one: str, many: str) -> str:
 
 
 def _describe_fill(f: Fill, tensor: str) -> str:
-    place = "query" if tensor == "q" else "key"
+    place = {"q": "query", "k": "key", "v": "key"}.get(tensor, "head")
     at = (
         f"{place} {f.at}"
         if f.at >= 0
         else ("the last " + place if f.at == -1 else f"{place} {f.at}")
     )
-    every = _count(f.period, place, place + "s")
+    every = _count(f.period, place, "queries" if tensor == "q" else place + "s")
     text = {
         "constant": f"{f.level:g} everywhere",
         "spike": f"{f.base:g} except {f.level:g} at {at}",

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 from flashcheck.examples import of_tensors
 from flashcheck.inputs import Inputs
@@ -139,8 +141,14 @@ class _Reducer:
         scale = {"scale": None} if x.scale is not None and self.subject.space.scale_none else {}
         memory = {"layout": "contiguous", "passed": frozenset[str]()}
         memory = memory if x.layout != "contiguous" or x.passed else {}
-        every = no_mask | causal | scale | memory
-        for changes in (every, no_mask, causal, scale, memory):
+        further: dict[str, dict[str, Any]] = {
+            "window_size": {"window": (-1, -1)}, "softcap": {"softcap": 0.0},
+            "alibi_slopes": {"alibi_slopes": None}, "sinks": {"sinks": None},
+            "num_splits": {"num_splits": 1},
+        }  # fmt: skip
+        one: list[dict[str, Any]] = [no_mask, causal, scale, memory]
+        one += [changes for name, changes in further.items() if name in x.used]
+        for changes in (dict(chain.from_iterable(c.items() for c in one)), *one):
             if changes:
                 yield x.with_(**changes)
 
@@ -171,7 +179,11 @@ def _head(x: Inputs, b: int, h: int) -> Inputs:
     if mask is not None and mask.ndim > 2:
         mask = mask[..., q_at, :, :] if mask.shape[-3] > 1 else mask
         mask = mask[at] if mask.ndim == 4 and len(mask) > 1 else mask
-    return x.with_(q=x.q[at, q_at], k=x.k[at, kv_at], v=x.v[at, kv_at], mask=mask, enable_gqa=False)
+    return x.with_(
+        q=x.q[at, q_at], k=x.k[at, kv_at], v=x.v[at, kv_at], mask=mask, enable_gqa=False,
+        alibi_slopes=None if x.alibi_slopes is None else x.alibi_slopes[q_at],
+        sinks=None if x.sinks is None else x.sinks[q_at],
+    )  # fmt: skip
 
 
 def _queries(x: Inputs, part: slice) -> Inputs:

@@ -99,6 +99,9 @@ class _Shrinker:
             return False
         if p.len_k == 0 and not space.empty_keys:
             return False
+        placed = p.window != (-1, -1) or p.alibi_slopes is not None
+        if p.is_causal and p.len_q != p.len_k and placed and not space.aligned:
+            return False  # two options that are aligned differently
         return p.scale is not None or space.scale_none
 
     def _first_of(self, candidates: Callable[[Problem], Iterator[Problem]]) -> None:
@@ -212,7 +215,11 @@ class _Shrinker:
         dim = min(self.space.head_dims)
         dim_v = p.dim_v if self.space.dim_v_differs or dim == p.dim else dim
         small = replace(p, dim=dim, dim_v=dim_v)
-        bases = [replace(small, scale=None), replace(small, scale=None, is_causal=False, mask=None)]
+        plain = replace(
+            small, scale=None, is_causal=False, mask=None, window=(-1, -1), softcap=0.0,
+            alibi_slopes=None, sinks=None,
+        )  # fmt: skip
+        bases = [replace(small, scale=None), plain]
         for base in dict.fromkeys([*(bases if self.space.scale_none else ()), small]):
             yield from self._plain_scores(p, base, top)
 
@@ -253,6 +260,31 @@ def _without_options(p: Problem) -> Iterator[Problem]:
         yield replace(p, heads=p.kv_heads)
     if p.layout != "contiguous":
         yield replace(p, layout="contiguous")
+    if p.window != (-1, -1):
+        left, right = p.window
+        yield replace(p, window=(-1, -1))
+        yield from (replace(p, window=w) for w in ((left, -1), (-1, right)) if w != p.window)
+        # One key wide, then narrower by one, on each side that is bounded.
+        for n in (0, 1, left // 2, left - 1):
+            if 0 <= n < left:
+                yield replace(p, window=(n, right))
+        for n in (0, 1, right // 2, right - 1):
+            if 0 <= n < right:
+                yield replace(p, window=(left, n))
+    if p.softcap:
+        yield from (replace(p, softcap=c) for c in (0.0, 1.0, 30.0) if c != p.softcap)
+    for name in ("alibi_slopes", "sinks"):
+        fill: Fill | None = getattr(p, name)
+        if fill is not None:
+            simpler = [None] if fill == Fill() else [None, Fill()]
+            if fill.noise != "none" or fill.pattern != "constant":
+                simpler += [Fill(level=1.0), Fill(level=fill.level)]
+            for other in simpler:
+                changes: dict[str, Any] = {name: other}
+                yield replace(p, **changes)
+    if p.num_splits > 1:
+        fewer = (1, 2, p.num_splits // 2, p.num_splits - 1)
+        yield from (replace(p, num_splits=n) for n in fewer if n < p.num_splits)
     if p.scale is not None:
         yield from (replace(p, scale=None), replace(p, scale=1.0))
     if p.mask is not None:
@@ -391,7 +423,8 @@ def _fills_cost(p: Problem) -> float:
 
 
 def _scores_cost(p: Problem) -> float:
-    options = (p.mask is not None) + p.is_causal + (p.scale is not None)
+    options = (p.mask is not None) + p.is_causal + (p.scale is not None) + (p.softcap != 0)
+    options += (p.window != (-1, -1)) + (p.alibi_slopes is not None) + (p.sinks is not None)
     return _fill_cost(p.q) + _fill_cost(p.k) + 50 * options + p.dim
 
 

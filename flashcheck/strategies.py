@@ -1,8 +1,8 @@
 """Hypothesis strategies for problems: families of adversarial inputs.
 
-A problem costs 19 draws, each an index into a list whose first entry is the simplest, so
-that shrinking lands on the simplest problem: one query, one key, equal scores, V all ones.
-Everything after the draws is a pure function of them.
+A problem costs 19 draws, and one for each further option that the kernel takes. Each is an index
+into a list whose first entry is the simplest, so that shrinking lands on the simplest problem: one
+query, one key, equal scores, V all ones. Everything after the draws is a pure function of them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import hypothesis
 from hypothesis import HealthCheck, Phase
@@ -65,6 +66,34 @@ MASK_FORMS: tuple[tuple[Kind, BiasDtype, int, str], ...] = (
 """(kind, dtype, rank, the axes over which it differs: batch, heads, queries, keys)."""
 
 
+WINDOWS: tuple[tuple[int, int], ...] = (
+    *[(-1, -1)] * 5, (0, 0), (3, 0), (-1, 0), (16, 16), (2, -1), (31, 0), (-1, 5), (1, 2), (0, -1),
+    (15, 15), (63, 1), (7, 40), (0, 3), (64, 64), (128, 0),
+)  # fmt: skip
+"""(left, right); a quarter has none."""
+
+SOFTCAPS: tuple[float, ...] = (
+    *[0.0] * 4, 30.0, 50.0, 1.0, 5.0, 0.5, 15.0, 2.0, 100.0, 20.0, 0.0625,
+)  # fmt: skip
+
+PER_HEAD: dict[str, tuple[Fill | None, ...]] = {
+    "alibi_slopes": (
+        *[None] * 4, Fill(level=0.5), Fill("stairs", level=0.0625, base=0.0625),
+        Fill("cycle", level=0.25, base=2.0**-8, period=2), Fill(noise="positive", spread=0.25),
+        Fill(level=2.0), Fill(noise="normal", spread=0.5), Fill("spike", level=1.0, at=-1),
+        Fill(level=2.0**-8), Fill("step", level=8.0, at=1), Fill(noise="positive", spread=0.01),
+    ),
+    "sinks": (
+        *[None] * 4, Fill(), Fill(noise="normal", spread=1.0), Fill("stairs", level=1.0, base=-2.0),
+        Fill(level=10.0), Fill(noise="normal", spread=8.0), Fill("spike", level=30.0, at=-1),
+        Fill(level=-10.0), Fill("alternate", level=80.0), Fill(level=-1e4), Fill(level=150.0),
+    ),
+}  # fmt: skip
+"""One number for each head."""
+
+SPLITS: tuple[int, ...] = (1, 1, 2, 3, 4, 5, 8, 7, 16, 2, 32, 3, 64, 600)
+"""Into how many parts the keys are split, beyond their number too."""
+
 SQUARES = 9
 """Places of Lq's draw that give one query, or as many queries as keys."""
 
@@ -92,7 +121,9 @@ large: kernels that take -1e4 or the smallest finite number for -inf are wrong."
 class Space:
     """The problems that one kernel takes in one dtype: what probing found.
 
-    mask_forms are (kind, dtype, rank); `causal_square` restricts is_causal to Lq = Lk;
+    mask_forms are (kind, dtype, rank); `causal_square` restricts is_causal to Lq = Lk; `aligned`
+    says that is_causal has the alignment of windows and ALiBi, at the ends: where it has not,
+    they are combined with Lq = Lk only.
     `max_heads` bounds batch * heads of a problem, `work` batch * heads * len_q * len_k *
     (dim + dim_v).
     """
@@ -108,6 +139,7 @@ class Space:
     scale_none: bool = True
     empty_keys: bool = True
     causal_square: bool = False
+    aligned: bool = False
     max_length: int = 513
     max_heads: int = 256
     work: int = WORK
@@ -258,7 +290,8 @@ def problems(space: Space = Space()) -> st.SearchStrategy[Problem]:
     # with one draw copied over another that has the same label; here, where no two draws
     # mean the same, that would make five problems in six a near copy of the sixth.
     places = [
-        st.sampled_from(range(i * _APART, i * _APART + n)) for i, n in enumerate(_counts(space))
+        st.sampled_from(range(i * _APART, i * _APART + n)) if n else st.just(i * _APART)
+        for i, n in enumerate(_counts(space))
     ]
     return st.tuples(*places).map(
         lambda draws: _assemble(space, tuple(d - i * _APART for i, d in enumerate(draws)))
@@ -307,7 +340,14 @@ def _counts(space: Space) -> tuple[int, ...]:
         24,
         len(_forms(space)) or 1,
         2 * len(space.layouts),
+        *(len(choices) * (name in space.options) for name, choices in _FURTHER.items()),
     )
+
+
+_FURTHER: dict[str, Sequence[Any]] = {
+    "window_size": WINDOWS, "softcap": SOFTCAPS, **PER_HEAD, "num_splits": SPLITS,
+}  # fmt: skip
+"""What is drawn for options that few kernels have: where a kernel lacks one, nothing is."""
 
 
 def _upto(longest: int) -> tuple[int, ...]:
@@ -325,7 +365,10 @@ def _forms(space: Space) -> Sequence[tuple[Kind, BiasDtype, int, str]]:
 
 def _assemble(space: Space, draws: tuple[int, ...]) -> Problem:
     (grid, len_q, len_k, dim, dim_v, scores, size, at, noise, values, v_size, v_at, seed,
-     scale, causal, mask, amount, form, layout) = draws  # fmt: skip
+     scale, causal, mask, amount, form, layout, *further) = draws  # fmt: skip
+    window, softcap, alibi_slopes, sinks, num_splits = (
+        choices[i] for choices, i in zip(_FURTHER.values(), further, strict=True)
+    )
     lengths = _upto(space.max_length)
     batch, heads, kv_heads = _grids(space)[grid]
     keys = 0 if len_k == len(lengths) else lengths[len_k]
@@ -339,11 +382,18 @@ def _assemble(space: Space, draws: tuple[int, ...]) -> Problem:
     if batch * heads * min(queries, FEW) * cost > space.work and not many:
         batch, heads, kv_heads = (1, 1, 1) if heads == kv_heads else (1, heads // kv_heads, 1)
     queries = max(1, min(queries, space.work // (cost * batch * heads)))
-    is_causal = bool(causal) and not (space.causal_square and queries != keys)
+    placed = window != (-1, -1) or alibi_slopes is not None
+    if causal and placed and not space.aligned and keys and queries > 1:
+        keys = queries = min(keys, queries)
+    is_causal = bool(causal) and not (
+        (space.causal_square or (placed and not space.aligned)) and queries != keys
+    )
     p = Problem(
         dtype=space.dtype, batch=batch, heads=heads, kv_heads=kv_heads, len_q=queries,
         len_k=keys, dim=d, dim_v=dv, seed=seed, scale=_scale(space, scale), is_causal=is_causal,
         mask=None if is_causal else _mask(space, mask, amount, form, keys, seed),
+        window=window, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks,
+        num_splits=num_splits,
         layout=space.layouts[max(0, layout - len(space.layouts))],
         scores=list(SCORES)[scores], values=list(VALUES)[values],
     )  # fmt: skip

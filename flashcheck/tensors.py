@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +28,24 @@ def place(x: Inputs, device: str | torch.device = "cpu") -> dict[str, torch.Tens
     return arena.tensors(plan, memory.numpy() if on_cpu else memory.to(device))
 
 
+def keywords(x: Inputs, device: str | torch.device = "cpu") -> dict[str, Any]:
+    """The options of a call as a kernel gets them, attn_mask left out."""
+    return on_device(x.options(), device)
+
+
+def on_device(options: Mapping[str, object], device: str | torch.device) -> dict[str, Any]:
+    """`Inputs.options` with the numbers of each head as float32 tensors on a device."""
+    import torch
+
+    per_head = ("alibi_slopes", "sinks")
+    return {
+        name: torch.tensor(value, dtype=torch.float32, device=device)
+        if name in per_head and value is not None
+        else value
+        for name, value in options.items()
+    }
+
+
 def inputs_of(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -36,6 +55,11 @@ def inputs_of(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
+    num_splits: int = 1,
     q_descale: torch.Tensor | float | None = None,
     k_descale: torch.Tensor | float | None = None,
     v_descale: torch.Tensor | float | None = None,
@@ -46,7 +70,9 @@ def inputs_of(
     query [B, Hq, Lq, D], key [B, Hkv, Lk, D], value [B, Hkv, Lk, Dv], of one dtype (float64,
     float32, float16, bfloat16, float8_e4m3fn or float8_e5m2), on any device; attn_mask, of rank
     1 to 4, broadcasts to [B, Hq, Lq, Lk] and is bool, float32 or of query's dtype. The options
-    mean what they mean to torch's scaled_dot_product_attention. Everything is copied.
+    mean what they mean to torch's scaled_dot_product_attention, and window_size (left, right),
+    softcap, alibi_slopes and sinks (float32, [Hq]) what they mean in the kernel contract;
+    num_splits changes no exact result. Everything is copied.
 
     q_descale, k_descale, v_descale, for float8: float32 factors of query, key and value, per
     tensor (a number), per head [B, Hkv] or per block [B, Hkv, ceil(L / block)], with
@@ -76,9 +102,20 @@ def inputs_of(
     return Inputs(
         dtype=dtype, q=q, k=k, v=v, scale=scale, is_causal=is_causal, mask=mask,
         mask_dtype=mask_dtype, enable_gqa=enable_gqa,
+        window=(int(window_size[0]), int(window_size[1])), softcap=float(softcap),
+        num_splits=num_splits,
+        alibi_slopes=_per_head("alibi_slopes", alibi_slopes), sinks=_per_head("sinks", sinks),
         q_descale=_descale("q_descale", q_descale), k_descale=_descale("k_descale", k_descale),
         v_descale=_descale("v_descale", v_descale), descale_block=descale_block,
     )  # fmt: skip
+
+
+def _per_head(name: str, given: torch.Tensor | None) -> Array | None:
+    if given is None:
+        return None
+    if _dtype(name, given) != "float32":
+        raise ValueError(f"{name} is {_dtype(name, given)}; it must be float32")
+    return _float64(given)
 
 
 def _descale(name: str, given: torch.Tensor | float | None) -> Array | None:

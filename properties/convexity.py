@@ -24,6 +24,8 @@ def convexity(case: Case, judge: Judge) -> None:
         high[:, :, i] = np.where(seen, exact.v, -np.inf).max(2)
     rows = exact.seen[..., None]
     low, high = np.where(rows, low, 0.0), np.where(rows, high, 0.0)
+    if case.inputs.sinks is not None:  # their value is 0
+        low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
     judge.within("out", out, np.clip(out, low, high), case.exact_bound().out, judged=rows)
 
 

@@ -14,7 +14,9 @@ from flashcheck.law import Subject, law
 @law("equal scores give the mean of V and lse = ln n", applies=lambda case: case.problem.len_k > 0)
 def equal_scores(case: Case, judge: Judge) -> None:
     x = case.inputs
-    equal = x.with_(q=np.zeros_like(x.q), mask=x.unbiased_mask)
+    equal = x.with_(
+        q=np.zeros_like(x.q), mask=x.unbiased_mask, alibi_slopes=None, sinks=None
+    )  # fmt: skip
     exact, bound = case.attention(equal), case.exact_bound(equal)
     n = equal.visible.sum(-1)
     weights = equal.visible / np.maximum(n, 1)[..., None]

@@ -21,7 +21,11 @@ def head_independence(case: Case, judge: Judge) -> None:
     mask = x.mask
     if mask is not None and mask.ndim >= 3 and mask.shape[-3] > 1:
         mask = mask[..., heads, :, :]
-    alone = x.with_(q=x.q[:, heads], k=x.k[:, g : g + 1], v=x.v[:, g : g + 1], mask=mask)
+    alone = x.with_(
+        q=x.q[:, heads], k=x.k[:, g : g + 1], v=x.v[:, g : g + 1], mask=mask,
+        alibi_slopes=None if x.alibi_slopes is None else x.alibi_slopes[heads],
+        sinks=None if x.sinks is None else x.sinks[heads],
+    )  # fmt: skip
     bound, rows = case.exact_bound(), case.judged_rows()[:, heads]
     first, second = case.run(), case.run(alone)
     judge.within(

@@ -20,6 +20,13 @@ def neutral(case: Case) -> list[Inputs]:
         same.append(x.with_(scale=x.exact_scale))
     if "is_causal" in options and not x.is_causal:
         same.append(x.with_(passed=frozenset({"is_causal"})))
+    further = ("window_size", "softcap", "alibi_slopes", "sinks", "num_splits")
+    for name in further:
+        if name in options and name not in x.used:
+            same.append(x.with_(passed=frozenset({name})))
+    n = x.k.shape[2] + x.q.shape[2]
+    if "window_size" in options and "window_size" not in x.used and not x.is_causal:
+        same.append(x.with_(window=(n, n)))  # it ends nowhere inside
     if "enable_gqa" in options and not x.enable_gqa:
         same.append(x.with_(enable_gqa=True))
         same.append(x.with_(passed=frozenset({"enable_gqa"})))

@@ -11,7 +11,7 @@ from flashcheck.law import Subject, law
 
 
 def applies(case: Case) -> bool:
-    return case.problem.len_q > 1 and not case.inputs.is_causal
+    return case.problem.len_q > 1 and not case.inputs.is_causal and not case.inputs.placed
 
 
 @law("a run of queries alone gives what it gives among all", applies=applies)

@@ -19,7 +19,7 @@ from flashcheck.law import Subject, law
     applies=lambda case: case.problem.len_k > 0,
 )
 def score_shift(case: Case, judge: Judge) -> None:
-    x = case.inputs
+    x = case.inputs.with_(softcap=0.0, sinks=None)
     q, k, moved = x.q.copy(), x.k.copy(), x.k.copy()
     q[..., 0] = 1.0
     k[..., 0] = 0.0

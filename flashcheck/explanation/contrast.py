@@ -209,6 +209,16 @@ def _options(n: _Neighbours) -> str | None:
         tries.append(
             ("with the default scale" if other is None else "with scale 1", replace(p, scale=other))
         )
+    if p.window != (-1, -1):
+        tries.append(("without a window", replace(p, window=(-1, -1))))
+    if p.softcap:
+        tries.append(("without softcap", replace(p, softcap=0.0)))
+    if p.alibi_slopes is not None:
+        tries.append(("without alibi_slopes", replace(p, alibi_slopes=None)))
+    if p.sinks is not None:
+        tries.append(("without sinks", replace(p, sinks=None)))
+    if p.num_splits > 1:
+        tries.append(("with 1 split", replace(p, num_splits=1)))
     if p.layout != "contiguous":
         tries.append(("with contiguous tensors", replace(p, layout="contiguous")))
     if p.batch > 1:
