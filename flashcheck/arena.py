@@ -19,6 +19,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from flashcheck.formats import Array
+from flashcheck.grad_out import GradLayout, GradOut
 from flashcheck.inputs import Inputs, Layout
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ class Key(NamedTuple):
     mask_dtype: str
     mask_repeats: tuple[bool, ...]
     order: Order
+    grad_out: tuple[int, ...] | None = None
+    grad_layout: GradLayout = "contiguous"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,7 @@ class Plan:
     size: int
 
 
-def key_of(inputs: Inputs, order: Order) -> Key:
+def key_of(inputs: Inputs, order: Order, grad_out: GradOut | None = None) -> Key:
     """The key of the plan for `inputs` as a kernel of this order receives them."""
     return Key(
         dtype=inputs.dtype,
@@ -120,12 +124,14 @@ def key_of(inputs: Inputs, order: Order) -> Key:
         mask_dtype=inputs.mask_dtype,
         mask_repeats=_repeats(inputs.mask),
         order=order,
+        grad_out=None if grad_out is None else grad_out.values.shape,
+        grad_layout="contiguous" if grad_out is None else grad_out.layout,
     )
 
 
 @lru_cache(maxsize=256)
 def plan(key: Key) -> Plan:
-    """Lay out q, k, v and the mask. Plans of equal keys are equal, in every process."""
+    """Lay out q, k, v, the mask and grad_out. Plans of equal keys are equal, in every process."""
     builder = _Builder(key)
     layout = key.layout
     if layout == "packed" and not (key.q == key.k == key.v):
@@ -137,6 +143,8 @@ def plan(key: Key) -> Plan:
             builder.tensor(name, shape, layout)
     if key.mask is not None:
         builder.mask(key.mask, layout)
+    if key.grad_out is not None:
+        builder.grad_out(key.grad_out, key.grad_layout)
     return Plan(key, tuple(builder.views), tuple(builder.storages), builder.end)
 
 
@@ -157,12 +165,12 @@ class _Builder:
         return len(self.storages) - 1
 
     def tensor(self, name: str, shape: tuple[int, ...], layout: Layout) -> None:
-        """q, k or v, of shape [B, H, L, D], alone in its storage."""
+        """q, k, v or grad_out, of shape [B, H, L, D], alone in its storage."""
         b, h, length, d = shape
         moved = layout == "transposed" or layout == f"mixed_{name}"
         heads_first = (self.key.order == "bhsd") != moved
-        same_batch = name != "q" and layout == "expanded_batch"
-        same_head = name != "q" and layout == "expanded_heads"
+        same_batch = name in ("k", "v") and layout == "expanded_batch"
+        same_head = name in ("k", "v") and layout == "expanded_heads"
         b, h = (1 if same_batch else b), (1 if same_head else h)
         if layout == "padded":
             length, d = length + PAD_ROWS, d + PAD_CHANNELS
@@ -194,6 +202,14 @@ class _Builder:
         count = step * math.prod(stored) + offset
         storage = self.storage(("mask",), self.key.mask_dtype, count)
         self.views.append(View("mask", storage, shape, tuple(strides), offset))
+
+    def grad_out(self, shape: tuple[int, ...], layout: GradLayout) -> None:
+        """The gradient of out, alone in its storage; an expanded one is a single element."""
+        if layout != "expanded":
+            self.tensor("grad_out", shape, layout)
+            return
+        storage = self.storage(("grad_out",), self.key.dtype, 1)
+        self._view("grad_out", storage, shape, (0, 0, 0, 0), 0)
 
     def packed(self) -> None:
         """q, k and v as [B, L, 3, H, D], as one projection of the activations gives them."""
@@ -236,7 +252,13 @@ def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 # -- writing and reading ------------------------------------------------------------------
 
 
-def write(plan: Plan, inputs: Inputs, buffer: Bytes, guard: Guard = "zeros") -> None:
+def write(
+    plan: Plan,
+    inputs: Inputs,
+    buffer: Bytes,
+    guard: Guard = "zeros",
+    grad_out: Array | None = None,
+) -> None:
     """Fill buffer[:plan.size]: every byte is a value of a tensor or a guard."""
     for storage in plan.storages:
         buffer[storage.begin : storage.end] = _GUARD_BYTE[guard, storage.dtype == "bool"]
@@ -245,6 +267,7 @@ def write(plan: Plan, inputs: Inputs, buffer: Bytes, guard: Guard = "zeros") -> 
         "k": inputs.k,
         "v": inputs.v,
         "mask": inputs.mask,
+        "grad_out": grad_out,
     }
     for view in plan.views:
         array = values[view.name]

@@ -8,6 +8,7 @@ from typing import Literal
 from flashcheck import arena
 from flashcheck.arena import Guard, Key
 from flashcheck.formats import Array
+from flashcheck.grad_out import GradOut, Wrt
 from flashcheck.inputs import Inputs
 from flashcheck.kernel import Kernel
 
@@ -23,6 +24,7 @@ class Call:
     fresh_output_nan  whether torch fills new tensors with NaN (None: torch's default, which
                       is no filling at all)
     times             how often, on the same storage
+    grad_out          the gradients to compute besides, or None for the forward pass alone
 
     Errors: NotImplementedError for inputs with an option that no kernel is passed yet.
     """
@@ -32,9 +34,15 @@ class Call:
     guard: Guard = "zeros"
     fresh_output_nan: bool | None = None
     times: int = 1
+    grad_out: GradOut | None = None
 
     def __post_init__(self) -> None:
         self.inputs.options()  # refuses what would otherwise be left out in silence
+
+    @property
+    def upstream(self) -> Array | None:
+        """The values of grad_out, or None."""
+        return None if self.grad_out is None else self.grad_out.values
 
 
 @dataclass(slots=True)
@@ -45,6 +53,9 @@ class Reply:
              name); "error" (any other exception); "died" (the process did); "timeout"
     outs     float64 [B, Hq, Lq, Dv], one for each time; empty where there is no good output
     lses     float64 [B, Hq, Lq], natural log; empty where only out was returned
+    gradients float64 "dq" [B, Hq, Lq, D], "dk" [B, Hkv, Lk, D] and "dv" [B, Hkv, Lk, Dv], those
+             that were asked for, of the last time
+    backward what autograd differentiates out by, where gradients were asked for
     modified input tensors whose bytes, or the bytes around them, changed
     problem_with_output  a sentence when what was returned is not what the contract asks for
     exception, message   the type of the exception and the first line of its text; for
@@ -57,6 +68,8 @@ class Reply:
     status: Status
     outs: list[Array] = field(default_factory=list)
     lses: list[Array] = field(default_factory=list)
+    gradients: dict[str, Array] = field(default_factory=dict)
+    backward: str = ""
     out_dtype: str = ""
     lse_dtype: str = ""
     modified: tuple[str, ...] = ()
@@ -78,6 +91,7 @@ class Job:
     config: str | None
     fresh_output_nan: bool | None
     times: int
+    wrt: tuple[Wrt, ...] = ()
 
     @staticmethod
     def of(call: Call, kernel: Kernel) -> Job:
@@ -89,12 +103,13 @@ class Job:
                 f"this version cannot pass {' and '.join(inputs.factors)} to a kernel"
             )
         return Job(
-            key=arena.key_of(inputs, kernel.layout),
+            key=arena.key_of(inputs, kernel.layout, call.grad_out),
             options=inputs.options(),
             passes_mask=inputs.mask is not None or "attn_mask" in inputs.passed,
             config=call.config,
             fresh_output_nan=call.fresh_output_nan,
             times=call.times,
+            wrt=() if call.grad_out is None else call.grad_out.wrt,
         )
 
     @property
@@ -102,3 +117,8 @@ class Job:
         """[B, Hq, Lq, Dv]."""
         (b, h, length, _), v = self.key.q, self.key.v
         return b, h, length, v[3]
+
+    @property
+    def gradient_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape, [B, H, L, channels], of each gradient that is asked for."""
+        return {f"d{name}": getattr(self.key, name) for name in self.wrt}

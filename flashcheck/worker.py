@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import math
 import mmap
 import os
 import signal
@@ -66,7 +67,7 @@ class InProcess:
         plan = arena.plan(job.key)
         if self._buffer.size < plan.size:
             self._buffer = np.frombuffer(mmap.mmap(-1, room(plan.size)), np.uint8)
-        arena.write(plan, call.inputs, self._buffer, call.guard)
+        arena.write(plan, call.inputs, self._buffer, call.guard, call.upstream)
         return executor.execute(job, self._buffer)
 
     def call(self, call: Call) -> Reply:
@@ -221,7 +222,7 @@ class Worker:
         plan = arena.plan(job.key)
         size = plan.size + _results_size(job)
         buffer = self._memory.grow(size)
-        arena.write(plan, call.inputs, buffer, call.guard)
+        arena.write(plan, call.inputs, buffer, call.guard, call.upstream)
         warm = self._process.warm or self._hung
         limit = self.timeout if warm else max(self.warmup_timeout, self.timeout)
         self._process.log.clear()
@@ -264,9 +265,10 @@ class Worker:
     def _fetch(self, job: Job, reply: Reply, has_lse: bool) -> None:
         if reply.status != "ok" or reply.problem_with_output is not None:
             return
-        outs, lses = _results(job, self._memory.grow(0))
+        outs, lses, gradients = _results(job, self._memory.grow(0))
         reply.outs = [a.copy() for a in outs]
         reply.lses = [a.copy() for a in lses] if has_lse else []
+        reply.gradients = {name: a.copy() for name, a in gradients.items()}
 
     def _stop(self) -> None:
         if self._process is not None:
@@ -274,23 +276,29 @@ class Worker:
         self._process = None
 
 
-# -- results in shared memory: after the arena, outs then lses as float64 -----------------
+# -- results in shared memory: after the arena, outs, lses and gradients as float64 --------
 
 
 def _results_size(job: Job) -> int:
     b, h, length, d = job.out_shape
-    return 8 * job.times * b * h * length * (d + 1)
+    gradients = sum(map(math.prod, job.gradient_shapes.values()))
+    return 8 * (job.times * b * h * length * (d + 1) + gradients)
 
 
-def _results(job: Job, buffer: Bytes) -> tuple[list[Array], list[Array]]:
-    """Views [B, Hq, Lq, Dv] and [B, Hq, Lq], one of each for each time."""
+def _results(job: Job, buffer: Bytes) -> tuple[list[Array], list[Array], dict[str, Array]]:
+    """Views [B, Hq, Lq, Dv] and [B, Hq, Lq], one of each for each time, and of the gradients."""
     b, h, length, d = job.out_shape
     start = arena.plan(job.key).size
     rows = b * h * length
     data = buffer[start : start + _results_size(job)].view(np.float64)
     outs = data[: job.times * rows * d].reshape(job.times, b, h, length, d)
-    lses = data[job.times * rows * d :].reshape(job.times, b, h, length)
-    return list(outs), list(lses)
+    end = job.times * rows * (d + 1)
+    lses = data[job.times * rows * d : end].reshape(job.times, b, h, length)
+    gradients = {}
+    for name, shape in job.gradient_shapes.items():
+        gradients[name] = data[end : end + math.prod(shape)].reshape(shape)
+        end += math.prod(shape)
+    return list(outs), list(lses), gradients
 
 
 # -- the child ----------------------------------------------------------------------------
@@ -326,12 +334,15 @@ def _child(spec: str, device: str, socket: str, memory: str, life: str) -> None:
         buffer = shared.map(size)
         reply = executor.execute(job, buffer)
         has_lse = len(reply.lses) > 0
-        outs, lses = _results(job, buffer)
+        outs, lses, gradients = _results(job, buffer)
         for views, arrays in ((outs, reply.outs), (lses, reply.lses)):
             for view, array in zip(views, arrays, strict=False):
                 view[...] = array
+        for name, gradient in reply.gradients.items():
+            gradients[name][...] = gradient
         poisoned = reply.status == "error" and executor.poisoned()
-        connection.send((replace(reply, outs=[], lses=[]), has_lse, poisoned))
+        bare = replace(reply, outs=[], lses=[], gradients={})
+        connection.send((bare, has_lse, poisoned))
     # Without the interpreter's farewell: a user's threads and atexit hooks may hang.
     os._exit(0)
 
