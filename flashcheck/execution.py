@@ -22,7 +22,6 @@ from flashcheck.arena import Bytes
 from flashcheck.call import Job, Reply, Status
 from flashcheck.formats import Array
 from flashcheck.grad_out import Wrt
-from flashcheck.grad_out import Wrt
 from flashcheck.kernel import Kernel, Target, TargetError
 from flashcheck.loading import NEUTRAL, one_line, user_frames
 from flashcheck.tensors import on_device
@@ -69,8 +68,6 @@ class Executor:
         tensors = arena.tensors(plan, base)
         q, k, v, mask = tensors["q"], tensors["k"], tensors["v"], tensors.get("mask")
         keywords = self._keywords(job, mask)
-        given: dict[Wrt, torch.Tensor] = {"q": q, "k": k, "v": v}
-        leaves = {name: given[name].requires_grad_() for name in job.wrt}
         given: dict[Wrt, torch.Tensor] = {"q": q, "k": k, "v": v}
         leaves = {name: given[name].requires_grad_() for name in job.wrt}
 
@@ -157,40 +154,6 @@ class Executor:
         if lse is not None:
             base = math.log(2.0) if self.kernel.lse_base == "2" else 1.0
             reply.lses.append(_float64(lse) * base if base != 1.0 else _float64(lse))
-
-    def _differentiate(
-        self,
-        result: Any,
-        leaves: dict[Wrt, torch.Tensor],
-        grad_out: torch.Tensor,
-        job: Job,
-        reply: Reply,
-    ) -> None:
-        """Add the gradients of the first output to the reply, or say what is wrong with them.
-
-        Raises NotImplementedError where the forward was merely traced, and nobody declares that
-        autograd's own gradients are meant.
-        """
-        out = result[0] if isinstance(result, (tuple, list)) and result else result
-        if not isinstance(out, torch.Tensor):
-            return  # `_read` says it
-        reply.backward, own = autograd.written(out)
-        wanted = " and ".join(leaves)
-        if not out.requires_grad:
-            raise RuntimeError(f"out has no grad_fn, although {wanted} requires a gradient")
-        if not own and self.kernel.backward is None:
-            raise NotImplementedError(f"autograd traced the forward ({reply.backward})")
-        found = autograd.gradients(out, leaves, grad_out)
-        bshd = self.kernel.layout == "bshd"
-        for name, (b, h, length, d) in job.gradient_shapes.items():
-            gradient = found[name]
-            shape = (b, length, h, d) if bshd else (b, h, length, d)
-            problem = self._problem(name, gradient, shape, (job.key.dtype,))
-            if problem is not None or gradient is None:
-                reply.problem_with_output = problem
-                return
-            moved = gradient.transpose(1, 2) if bshd else gradient
-            reply.gradients[name] = _float64(moved)
 
     def _differentiate(
         self,
