@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,29 @@ Layout = Literal[
     "mixed_v",
 ]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+
+
+class Span(NamedTuple):
+    """[B or 1, Lq] each: the first key of the query's sequence, the one after its last, the
+    query's place in it, and the sequence's Lk - Lq."""
+
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    place: NDArray[np.int64]
+    shift: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Pages:
+    """A pool of pages, of `size` keys each, `count` in all.
+
+    table [B, n]: the page that holds keys i * size to i * size + size - 1 of a sequence, at i.
+    Pages that no sequence names are unused.
+    """
+
+    size: int
+    count: int
+    table: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +78,13 @@ class Inputs:
     alibi_slopes [Hq], float32 values: adds -slope |i + s - j|. sinks [Hq], float32 values: a
     logit more in the normalizer of each row of the head, without a value. num_splits: into how
     many parts the kernel is to split the keys; 1, its neutral value, changes no result.
+
+    seqlens_q, seqlens_k, both: a packed batch. B is 1, and the sequences, of so many queries and
+    keys each, lie one after another along L; each is attention by itself, with its own i, j
+    and s. cu_seqlens and max_seqlen are made of them, the latter longer by `longest` for q and k.
+    seqlens_k and pages: a paged cache of B sequences, of which b has seqlens_k[b] keys. k and v
+    [B, Hkv, Lk, D] hold what its pages hold, Lk = pages a sequence times their size; the rest of
+    the last page, and pages beyond it, are not seen.
 
     places [Lq], queries: the queries at hand stand at these places in a longer call of so many
     (`oracle.rows` makes such parts); None, None is a whole call.
@@ -86,6 +116,10 @@ class Inputs:
     alibi_slopes: Array | None = None
     sinks: Array | None = None
     num_splits: int = 1
+    seqlens_q: tuple[int, ...] | None = None
+    seqlens_k: tuple[int, ...] | None = None
+    longest: tuple[int, int] = (0, 0)
+    pages: Pages | None = None
     places: NDArray[np.int64] | None = None
     queries: int | None = None
     q_descale: Array | None = None
@@ -106,12 +140,39 @@ class Inputs:
                 )
             if given is not None and not np.isfinite(given).all():
                 raise ValueError(f"{name} holds NaN or infinity; leave the option out instead")
+        self._check_sequences()
         if min(self.descale_block) < 1:
             raise ValueError(
                 f"descale_block is {self.descale_block}; a block has 1 position or more"
             )
         for name in ("q", "k", "v"):
             self._check_descale(name)
+
+    def _check_sequences(self) -> None:
+        """Raises ValueError for sequences that do not add up, and for what they exclude."""
+        b, _, _, lq, lk, _, _ = self.shape
+        if self.seqlens_k is None:
+            if self.seqlens_q is not None or self.pages is not None:
+                raise ValueError("seqlens_q and pages each need seqlens_k")
+            return
+        kind = "a packed batch" if self.pages is None else "a paged cache"
+        if self.mask is not None:
+            raise ValueError(f"attn_mask and {kind} exclude each other")
+        if self.pages is None:
+            if self.seqlens_q is None or len(self.seqlens_q) != len(self.seqlens_k):
+                raise ValueError("a packed batch needs seqlens_q and seqlens_k of one length")
+            if b != 1:
+                raise ValueError(f"a packed batch has B = 1, and q has {b}")
+            lengths = (sum(self.seqlens_q), sum(self.seqlens_k))
+            if lengths != (lq, lk) or min(*self.seqlens_q, *self.seqlens_k) < 0:
+                raise ValueError(f"the sequences have {lengths} queries and keys, not {lq, lk}")
+            return
+        if self.seqlens_q is not None:
+            raise ValueError("cu_seqlens_q and block_table exclude each other")
+        if len(self.seqlens_k) != b or not all(0 <= n <= lk for n in self.seqlens_k):
+            raise ValueError(f"cache_seqlens is {self.seqlens_k}; it must be {b} of 0 to {lk}")
+        if self.pages.table.shape != (b, lk // self.pages.size) or lk % self.pages.size:
+            raise ValueError(f"block_table does not hold {lk} keys in pages of {self.pages.size}")
 
     def _check_descale(self, of: str) -> None:
         name, given, tensor = f"{of}_descale", getattr(self, f"{of}_descale"), getattr(self, of)
@@ -136,7 +197,27 @@ class Inputs:
     @property
     def placed(self) -> bool:
         """Whether a score depends on where its query and its key stand, is_causal apart."""
-        return self.window != (-1, -1) or self.alibi_slopes is not None
+        own = self.window != (-1, -1) or self.alibi_slopes is not None
+        return own or self.seqlens_k is not None
+
+    @cached_property
+    def span(self) -> Span:
+        """Which keys are those of each query's sequence, and where in it the query stands."""
+        _, _, _, lq, lk, _, _ = self.shape
+        if self.seqlens_k is None:
+            every = np.zeros((1, lq), np.int64)
+            return Span(every, every + lk, self.own[None], every + self.shift)
+        keys = np.array(self.seqlens_k, np.int64)
+        if self.seqlens_q is None:
+            n = np.broadcast_to(keys[:, None], (len(keys), lq))
+            return Span(np.zeros_like(n), n, np.broadcast_to(self.own, n.shape), n - lq)
+        queries = np.array(self.seqlens_q, np.int64)
+        first = [np.concatenate([[0], np.cumsum(n)[:-1]]) for n in (queries, keys)]
+        of_query = (
+            first[1], first[1] + keys, -first[0], keys - queries
+        )  # fmt: skip
+        start, end, place, shift = (np.repeat(n, queries)[None] for n in of_query)
+        return Span(start, end, place + self.own, shift)
 
     @property
     def factors(self) -> tuple[str, ...]:
@@ -212,9 +293,12 @@ class Inputs:
         seen = np.ones((b, hq, lq, lk), bool)
         if self.mask is not None:
             seen &= self.mask if self.mask.dtype == bool else self.mask != -np.inf
+        first, last, place, shift = (n[:, None, :, None] for n in self.span)
+        keys = np.arange(lk)
+        if self.seqlens_k is not None:
+            seen &= (keys >= first) & (keys < last)
         if self.is_causal:
-            shift = self.shift if self.bottom_right else 0
-            seen &= np.arange(lk) <= self.own[:, None] + shift
+            seen &= keys - first <= place + (shift if self.bottom_right else 0)
         left, right = self.window
         if left >= 0:
             seen &= self.offsets >= -left
@@ -224,8 +308,9 @@ class Inputs:
 
     @property
     def offsets(self) -> NDArray[np.int64]:
-        """[Lq, Lk]: j - (i + Lk - Lq), how far key j lies right of query i's own place."""
-        return np.asarray(np.arange(self.k.shape[2]) - (self.own + self.shift)[:, None])
+        """[B or 1, 1, Lq, Lk]: j - (i + Lk - Lq): how far key j lies right of query i's place."""
+        first, _, place, shift = (n[:, None, :, None] for n in self.span)
+        return np.asarray(np.arange(self.k.shape[2]) - (first + place + shift))
 
     @cached_property
     def bias(self) -> Array | None:
@@ -237,7 +322,7 @@ class Inputs:
 
     @cached_property
     def alibi(self) -> Array | None:
-        """[1, Hq, Lq, Lk]: what alibi_slopes add to every score, exactly, or None."""
+        """[B or 1, Hq, Lq, Lk]: what alibi_slopes add to every score, exactly, or None."""
         if self.alibi_slopes is None:
             return None
         # 24 bits of the slope times fewer than 2^29 keys fit float64.
@@ -260,10 +345,26 @@ class Inputs:
             "scale": self.scale, "is_causal": self.is_causal, "enable_gqa": self.enable_gqa,
             "window_size": self.window, "softcap": self.softcap,
             "alibi_slopes": _floats(self.alibi_slopes), "sinks": _floats(self.sinks),
-            "num_splits": self.num_splits,
+            "num_splits": self.num_splits, **self._lengths(),
         }  # fmt: skip
         wanted = self.used | self.passed
         return {name: value for name, value in values.items() if name in wanted}
+
+    def _lengths(self) -> dict[str, object]:
+        """The options that say where sequences begin and end, as nested tuples."""
+        if self.seqlens_k is None:
+            return {}
+        if self.pages is not None:
+            table = tuple(tuple(map(int, row)) for row in self.pages.table)
+            return {"block_table": table, "cache_seqlens": self.seqlens_k}
+        given: dict[str, object] = {}
+        for name, lengths, more in (
+            ("q", self.seqlens_q, self.longest[0]), ("k", self.seqlens_k, self.longest[1])
+        ):  # fmt: skip
+            assert lengths is not None
+            given[f"cu_seqlens_{name}"] = (0, *map(int, np.cumsum(lengths)))
+            given[f"max_seqlen_{name}"] = max(lengths, default=0) + more
+        return given
 
     @property
     def used(self) -> frozenset[str]:
@@ -278,6 +379,7 @@ class Inputs:
             "alibi_slopes": self.alibi_slopes is not None,
             "sinks": self.sinks is not None,
             "num_splits": self.num_splits != 1,
+            **dict.fromkeys(self._lengths(), True),
         }
         return frozenset(name for name, needs in needed.items() if needs)
 

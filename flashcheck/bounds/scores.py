@@ -80,7 +80,7 @@ def alibi_offset(x: Inputs) -> Array:
     """
     if x.alibi_slopes is None:
         return np.zeros(x.q.shape[:3])
-    place = x.own + x.shift
+    place = (x.span.place + x.span.shift)[:, None]
     left = (x.visible & (x.offsets < 0)).any(-1)
     right = (x.visible & (x.offsets > 0)).any(-1)
     offset = np.abs(x.alibi_slopes[:, None] * place)

@@ -82,11 +82,15 @@ def attention(inputs: Inputs, rows: Iterable[Row] | None = None, digits: int = 4
 
 def sees(inputs: Inputs, row: Row, j: int) -> bool:
     """Whether query `row` sees key `j`: by is_causal, by the window and by the mask."""
-    i, shift = _place(inputs, row)
-    if inputs.is_causal and j > i + (shift if inputs.bottom_right else 0):
+    first, last, i, shift = placed(inputs, row)
+    if not first <= j < last:  # a key of another sequence, or of none
+        return False
+    j_there = j - first
+    if inputs.is_causal and j_there > i + (shift if inputs.bottom_right else 0):
         return False
     left, right = inputs.window
-    if (left != -1 and j < i + shift - left) or (right != -1 and j > i + shift + right):
+    own = i + shift
+    if (left != -1 and j_there < own - left) or (right != -1 and j_there > own + right):
         return False
     if inputs.mask is None:
         return True
@@ -94,12 +98,29 @@ def sees(inputs: Inputs, row: Row, j: int) -> bool:
     return bool(entry) if inputs.mask.dtype == np.bool_ else float(entry) != -math.inf
 
 
-def _place(inputs: Inputs, row: Row) -> tuple[int, int]:
-    """The query's place in its call, and the call's Lk - Lq."""
-    i, queries = row[2], inputs.q.shape[2]
+def placed(inputs: Inputs, row: Row) -> tuple[int, int, int, int]:
+    """Of the query's sequence: its first key, the one after its last, the query's place in it,
+    and its Lk - Lq."""
+    b, _, i = row
+    queries, keys = inputs.q.shape[2], inputs.k.shape[2]
     if inputs.places is not None and inputs.queries is not None:
         i, queries = int(inputs.places[i]), inputs.queries
-    return i, inputs.k.shape[2] - queries
+    if inputs.seqlens_k is None:
+        return 0, keys, i, keys - queries
+    if inputs.seqlens_q is None:
+        return 0, inputs.seqlens_k[b], i, inputs.seqlens_k[b] - queries
+    first = 0
+    for queries, keys in zip(inputs.seqlens_q, inputs.seqlens_k, strict=True):
+        if i < queries:
+            break
+        i, first = i - queries, first + keys
+    return first, first + keys, i, keys - queries
+
+
+def own_key(inputs: Inputs, row: Row) -> int:
+    """The key j that stands at the query's own place, the ends of both aligned."""
+    first, _, i, shift = placed(inputs, row)
+    return first + i + shift
 
 
 def bias(inputs: Inputs, row: Row, j: int) -> float:
@@ -165,7 +186,7 @@ def _row(
     magnitude *= max(abs(x) for key in k.values() for x in key)
     magnitude *= abs(of_q) * max(map(abs, of_k.values()))
     magnitude += max(abs(x) for x in biases.values())
-    slope, place = 0.0, sum(_place(inputs, row))
+    slope, place = 0.0, own_key(inputs, row)
     if inputs.alibi_slopes is not None:
         slope = float(inputs.alibi_slopes[h])
     magnitude += mp.mpf(abs(slope)) * max(abs(place - j) for j in keys)

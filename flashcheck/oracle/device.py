@@ -155,15 +155,16 @@ def _visible(x: Inputs, b: int, h: int, rows: slice, s: Tensor) -> tuple[Tensor,
     """[rows, Lk]: which key takes part, and j - (i + Lk - Lq). As `Inputs.visible`, `.offsets`."""
     import torch
 
-    own = torch.from_numpy(x.own[rows]).to(s.device)[:, None]
+    spans = (n[b if len(n) > 1 else 0, rows, None] for n in x.span)
+    first, last, place, shift = (torch.from_numpy(n.copy()).to(s.device) for n in spans)
     keys = torch.arange(s.shape[1], device=s.device)
-    offsets = keys - (own + x.shift)
-    seen = torch.ones_like(s, dtype=torch.bool)
+    offsets = keys - (first + place + shift)
+    seen = (keys >= first) & (keys < last)
     if x.mask is not None:
         mask = _mask(x, b, h, rows, s)
         seen &= mask if mask.dtype == torch.bool else mask != -torch.inf
     if x.is_causal:
-        seen &= keys <= own + (x.shift if x.bottom_right else 0)
+        seen &= keys - first <= place + (shift if x.bottom_right else 0)
     left, right = x.window
     if left >= 0:
         seen &= offsets >= -left

@@ -28,11 +28,13 @@ def parts(
     Row k of a part is the k-th of the rows that come with it. A part has at most `scores`
     scores, or one row.
     """
-    by_head: dict[tuple[int, int], list[int]] = {}
+    # The rows of one head and one sequence: which this is, its first query and end of keys say.
+    by_head: dict[tuple[int, int, int, int], list[int]] = {}
     for b, h, i in rows:
-        by_head.setdefault((b, h), []).append(i)
+        place, last = (int(n[_batch(x, b), i]) for n in (x.span.place, x.span.last))
+        by_head.setdefault((b, h, i - place, last), []).append(i)
     step = max(1, scores // max(x.k.shape[2], 1))
-    for (b, h), places in by_head.items():
+    for (b, h, *_), places in by_head.items():
         for first in range(0, len(places), step):
             chosen = places[first : first + step]
             yield [(b, h, i) for i in chosen], _part(x, b, h, np.array(chosen))
@@ -65,7 +67,8 @@ def _row(index: int, x: Inputs) -> Row:
 
 def _part(x: Inputs, b: int, h: int, at: NDArray[np.int64]) -> Inputs:
     kv = h // x.heads_per_kv
-    own = x.own[at]
+    first, last, place, shift = (n[_batch(x, b), at] for n in x.span)
+    keys = slice(int(first[0]), int(last[0]))
     mask = x.mask
     if mask is not None:
         # Its axes are aligned at the last, and repeat where they have length 1.
@@ -73,22 +76,28 @@ def _part(x: Inputs, b: int, h: int, at: NDArray[np.int64]) -> Inputs:
         mask = mask[b if mask.shape[0] > 1 else 0, h if mask.shape[1] > 1 else 0]
         mask = (mask[at] if mask.shape[0] > 1 else mask)[None, None]
     return x.with_(
-        q=x.q[b, h, at][None, None], k=x.k[b : b + 1, kv : kv + 1], v=x.v[b : b + 1, kv : kv + 1],
+        q=x.q[b, h, at][None, None], k=x.k[b : b + 1, kv : kv + 1, keys],
+        v=x.v[b : b + 1, kv : kv + 1, keys], seqlens_q=None, seqlens_k=None, pages=None,
         mask=mask, enable_gqa=False, layout="contiguous", passed=frozenset(),
         alibi_slopes=None if x.alibi_slopes is None else x.alibi_slopes[h : h + 1],
         sinks=None if x.sinks is None else x.sinks[h : h + 1],
-        places=own, queries=x.q.shape[2] if x.queries is None else x.queries,
-        q_descale=_factor(x, "q", b, h, at), k_descale=_factor(x, "k", b, kv),
-        v_descale=_factor(x, "v", b, kv), descale_block=(1, 1),
+        places=place, queries=keys.stop - keys.start - int(shift[0]),
+        q_descale=_factor(x, "q", b, h, at), k_descale=_factor(x, "k", b, kv, keys),
+        v_descale=_factor(x, "v", b, kv, keys), descale_block=(1, 1),
     )  # fmt: skip
 
 
+def _batch(x: Inputs, b: int) -> int:
+    """Where in `x.span` batch b is."""
+    return b if len(x.span.first) > 1 else 0
+
+
 def _factor(
-    x: Inputs, of: Literal["q", "k", "v"], b: int, h: int, at: NDArray[np.int64] | None = None
+    x: Inputs, of: Literal["q", "k", "v"], b: int, h: int, at: NDArray[np.int64] | slice
 ) -> Array | None:
-    """[1, 1, L]: the factor of each position of a head, or of those at `at`; None without one."""
+    """[1, 1, L]: the factor of the positions `at` of a head; None without one."""
     if getattr(x, f"{of}_descale") is None:
         return None
     tensor: Array = getattr(x, of)
     every = np.broadcast_to(x.descale(of), (*tensor.shape[:3], 1))[b, h, :, 0]
-    return (every if at is None else every[at])[None, None]
+    return np.asarray(every[at])[None, None]

@@ -138,7 +138,7 @@ class _Call:
         q = [mp.mpf(float(a)) for a in x.q[b, h, i]]
         dout = [mp.mpf(float(a)) for a in self.dout[b, h, i]]
         slope = mp.mpf(0 if x.alibi_slopes is None else float(x.alibi_slopes[h]))
-        shift = x.k.shape[2] - x.q.shape[2]
+        own = definition.own_key(x, at)
         s, dp, f, factor = {}, {}, {}, {}
         for j in range(x.k.shape[2]):
             if not definition.sees(x, at, j):
@@ -150,7 +150,7 @@ class _Call:
             if x.softcap:
                 tanh = mp.tanh(t / mp.mpf(x.softcap))
                 t, factor[j] = mp.mpf(x.softcap) * tanh, 1 - tanh * tanh
-            s[j] = t - slope * abs(i + shift - j) + mp.mpf(definition.bias(x, at, j))
+            s[j] = t - slope * abs(own - j) + mp.mpf(definition.bias(x, at, j))
             dp[j], f[j] = mp.mpf(0), mp.mpf(0)
             for dout_e, v_e in zip(dout, x.v[b, c, j], strict=True):
                 term = dout_e * mp.mpf(float(v_e))

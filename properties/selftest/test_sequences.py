@@ -1,0 +1,118 @@
+"""Packed batches and paged caches: each sequence is attention by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flashcheck.bounds import bound
+from flashcheck.inputs import Inputs, Pages
+from flashcheck.kernel import Contract
+from flashcheck.oracle import definition, double_double, float64, rows
+
+QUERIES, KEYS = (3, 0, 1, 4), (4, 2, 0, 4)
+"""One without queries, one without keys, unequal and equal ones."""
+
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"is_causal": True},
+    {"is_causal": True, "bottom_right": True, "window": (1, -1)},
+    {"window": (1, 1), "softcap": 2.0},
+    {"alibi_slopes": np.array([0.5, 0.25]), "sinks": np.array([0.5, -1.0])},
+)
+
+
+def _normal(seed: int, *shape: int) -> np.ndarray[Any, Any]:
+    values = np.random.default_rng(seed).normal(size=shape)
+    return values.astype(np.float32).astype(np.float64)
+
+
+def packed(**options: Any) -> Inputs:
+    return Inputs(
+        dtype="float32", q=_normal(0, 1, 2, sum(QUERIES), 4), k=_normal(1, 1, 1, sum(KEYS), 4),
+        v=_normal(2, 1, 1, sum(KEYS), 3), enable_gqa=True, seqlens_q=QUERIES, seqlens_k=KEYS,
+        **options,
+    )  # fmt: skip
+
+
+def sequences(x: Inputs) -> list[tuple[slice, Inputs]]:
+    """Where the queries of each sequence stand, and the sequence as a call of its own."""
+    found, i, j = [], 0, 0
+    for n, m in zip(QUERIES, KEYS, strict=True):
+        if n:
+            one = x.with_(
+                q=x.q[:, :, i : i + n], k=x.k[:, :, j : j + m], v=x.v[:, :, j : j + m],
+                seqlens_q=None, seqlens_k=None,
+            )  # fmt: skip
+            found.append((slice(i, i + n), one))
+        i, j = i + n, j + m
+    return found
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "plain")
+def test_packed(options: dict[str, Any]) -> None:
+    """Every tier gives what the definition gives on each sequence alone."""
+    x = packed(**options)
+    every = definition.attention(x)
+    for part, one in sequences(x):
+        exact = definition.attention(one)
+        assert np.array_equal(every.out[:, :, part], exact.out)
+        assert np.array_equal(every.lse[:, :, part], exact.lse)
+        for at in (float64.attention(x), double_double.attention(x)):
+            assert (np.abs(at.out[:, :, part] - exact.out) <= at.out_radius[:, :, part]).all()
+            same = at.lse[:, :, part] == exact.lse
+            with np.errstate(invalid="ignore"):
+                near = np.abs(at.lse[:, :, part] - exact.lse) <= at.lse_radius[:, :, part]
+            assert (same | near).all()
+        # What is counted over all keys is larger than what one sequence needs, never smaller.
+        whole = bound(x, float64.attention(x), Contract(), "cpu")
+        alone = bound(one, float64.attention(one), Contract(), "cpu")
+        assert (whole.out[:, :, part] >= 0.999 * alone.out).all()
+        assert (whole.lse[:, :, part] >= 0.999 * alone.lse).all()
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "plain")
+def test_parts(options: dict[str, Any]) -> None:
+    """A part of a packed call is a dense call of its sequence's keys."""
+    x = packed(**options)
+    exact = definition.attention(x)
+    wanted = [(0, h, i) for h in range(2) for i in range(sum(QUERIES))]
+    seen = 0
+    for chosen, part in rows.parts(x, wanted):
+        got = definition.attention(part)
+        for at, (b, h, i) in enumerate(chosen):
+            assert np.array_equal(got.out[0, 0, at], exact.out[b, h, i])
+            seen += 1
+    assert seen == len(wanted)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "plain")
+def test_cache(options: dict[str, Any]) -> None:
+    """A cache's sequence b is attention over its first cache_seqlens[b] keys."""
+    lengths = (3, 0, 6)
+    table = np.arange(6).reshape(3, 2)
+    x = Inputs(
+        dtype="float32", q=_normal(0, 3, 2, 2, 4), k=_normal(1, 3, 1, 6, 4),
+        v=_normal(2, 3, 1, 6, 3), enable_gqa=True, seqlens_k=lengths, pages=Pages(3, 8, table),
+        **options,
+    )  # fmt: skip
+    every, fast = definition.attention(x), float64.attention(x)
+    for b, n in enumerate(lengths):
+        one = x.with_(
+            q=x.q[b : b + 1], k=x.k[b : b + 1, :, :n], v=x.v[b : b + 1, :, :n],
+            seqlens_k=None, pages=None,
+        )  # fmt: skip
+        exact = definition.attention(one)
+        assert np.array_equal(every.out[b], exact.out[0])
+        assert np.array_equal(every.lse[b], exact.lse[0])
+        assert (np.abs(fast.out[b] - exact.out[0]) <= fast.out_radius[b]).all()
+
+
+def test_excluded() -> None:
+    mask = np.ones((sum(QUERIES), sum(KEYS)), bool)
+    with pytest.raises(ValueError, match="attn_mask and a packed batch exclude each other"):
+        packed(mask=mask)
+    with pytest.raises(ValueError, match="queries and keys"):
+        packed().with_(seqlens_q=(3, 0, 1, 3))
