@@ -125,8 +125,10 @@ def _wrong_weights(case: Case, r: Result) -> str | None:
     if _relative(r, row) <= ROUNDING:
         return _coarse(r)
     name = row_name(r.out.shape, row)
-    return patterns.wrong_values(r, row) or (
-        f"The weights of {name} are right, the values it takes are not"
+    return (
+        patterns.together(r, measured, row)
+        or patterns.wrong_values(r, row)
+        or (f"The weights of {name} are right, the values it takes are not")
     )
 
 

@@ -133,8 +133,22 @@ def _map(r: Result, h: int, g: int) -> str:
     return ""
 
 
+def together(r: Result, weights: Weights, row: Row) -> str | None:
+    """Weights that are right one by one, where the output is theirs and yet wrong."""
+    b, h, _ = row
+    w, p, tol = weights.w[row], weights.p[row], weights.tol[row]
+    got, made = r.out[row], w @ r.x.v[b, h // r.x.heads_per_kv]
+    if np.abs(got - made).max() * 4 > np.abs(got - r.value.out[row]).max():
+        return None
+    name = row_name(r.at.out.shape, row)
+    return _common_factor(r, row, name, w, p, tol) or (
+        f"The weights of {name} are right one by one, and not together: they sum to "
+        f"{short(float(w.sum()))}"
+    )
+
+
 def wrong_values(r: Result, row: Row) -> str | None:
-    """With right weights: whose values the row's output is made of."""
+    """With right weights: whose values the row's output is made of, or in which format."""
     b, h, _ = row
     group, kv = r.x.heads_per_kv, r.x.v.shape[1]
     p, got = r.at.p[row], r.out[row]
@@ -149,6 +163,21 @@ def wrong_values(r: Result, row: Row) -> str | None:
                     f"Query head {h} reads {where} instead of {h // group}"
                     f"{_map(r, h, g) if c == b else f' of batch {b}'}"
                 )
+    return _narrow_values(r, row)
+
+
+def _narrow_values(r: Result, row: Row) -> str | None:
+    """V in a format of a narrower range: too small or too large for it."""
+    b, h, _ = row
+    v, p = r.x.v[b, h // r.x.heads_per_kv], r.at.p[row]
+    fmt = FORMATS["float16"]
+    for large in (math.inf, fmt.max_finite):
+        with np.errstate(over="ignore", invalid="ignore"):
+            predicted = p @ fmt.round(np.clip(v, -large, large))
+            error = np.abs(r.out[row] - predicted).max()
+        if error * 4 <= np.abs(r.out[row] - r.value.out[row]).max():
+            name = row_name(r.at.out.shape, row)
+            return f"The weights of {name} are right; its values are V converted to float16"
     return None
 
 

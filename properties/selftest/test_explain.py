@@ -13,6 +13,7 @@ import torch
 
 from flashcheck.explanation import Explanation, explain
 from flashcheck.explanation.contrast import MAX_LINES, contrast
+from flashcheck.explanation.diagnose import diagnose
 from flashcheck.explanation.hints import hints
 from flashcheck.explanation.weights import effective_weights
 from flashcheck.fills import Fill
@@ -53,6 +54,8 @@ def flash(
             k, v = (t.repeat(1, group, 1, 1) for t in (k, v))
         else:
             k, v = (t.repeat_interleave(group, 1) for t in (k, v))
+    if fault == "values in float16":
+        v = v.clamp(-65504, 65504).half().to(stat)
     if fault == "gqa values":
         v = v.roll(1, 1)
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
@@ -97,6 +100,8 @@ def flash(
         values = p @ v[:, :, a : a + block]
         parts.append((m_new, p.sum(-1, keepdim=True), values))
         l = l * alpha + p.sum(-1, keepdim=True)
+        if fault == "coarse normalizer":
+            l = l.to(query.dtype).to(stat)
         if fault == "padding" and part.shape[-1] < block:
             l = l + (block - part.shape[-1]) * (0 - m_ref).exp()
         acc = acc * (1 if fault == "not rescaled" else alpha) + values
@@ -270,6 +275,9 @@ def cases() -> Iterator[tuple[str, Problem, str]]:
         "float16 statistics", replace(half, q=Fill(level=10.01), k=near),
         "close to those of scores rounded to float16",
     )  # fmt: skip
+    wide = Problem(dtype="bfloat16", len_k=2)
+    for level in (1e6, -1e6, 1e-9):
+        yield "values in float16", replace(wide, v=Fill(level=level)), "V converted to float16"
     yield "raises", ONE, "The kernel raises RuntimeError: block size must divide Lk"
     yield "lse base 2", replace(rows, len_q=1), "lse is 1.4427 times what it should be: base 2"
     yield "lse without max", replace(ONE, len_k=2, k=one), "lse lacks the row maximum"
@@ -287,6 +295,24 @@ def test_the_sentence_names_the_fault(fault: str, problem: Problem, expected: st
     assert re.search(expected, found.sentence), found.sentence
     # The sentence is the first line of the block, below its rule.
     assert found.text.splitlines()[1].startswith(found.sentence[:60])
+
+
+def test_right_values_are_not_blamed_for_weights_that_are_wrong_together() -> None:
+    """Each weight is within its bound of bfloat16, and all of them are too small."""
+
+    def fn(query: Any, key: Any, value: Any) -> Any:
+        return flash(query, key, value, fault="coarse normalizer", block=2)[0]
+
+    runner = InProcess(Kernel(fn, name="flash"))
+    kernel = Subject(runner, runner.start(), Space(dtype="bfloat16"))
+    ones, spike = Fill(level=1.0), Fill("spike", level=1.0)
+    noise = Fill(noise="positive", spread=1.0)
+    problem = Problem(dtype="bfloat16", heads=2, kv_heads=2, len_k=23, q=ones, k=spike, v=noise)
+    case = kernel.case(problem)
+    check = LAWS["agreement"].check(case)
+    assert check.failed
+    said = diagnose(case, LAWS["agreement"], check)
+    assert "the normalizer is too large by a factor of 1.01" in said
 
 
 def test_effective_weights_are_the_kernels_own() -> None:
