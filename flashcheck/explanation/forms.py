@@ -26,7 +26,9 @@ def rows(text: str) -> str:
 
 
 def padded(text: str) -> str | None:
-    """Whole tiles, as on a GPU: keys are padded by zeros and hidden like any other."""
+    """Whole tiles, as on a GPU: keys are padded by zeros and hidden like any other, and lse has
+    the normalizer that out is divided by."""
+    text = text.replace("torch.log(l_i)", "torch.log(l_i.masked_fill(l_i == 0, 1.0))")
     text = text.replace(LAST, "min(len_k, start_m + BLOCK_M")
     text = text.replace("\nimport torch\n", "\nimport torch\nfrom torch.nn.functional import pad\n")
     hidden = re.findall(r"\n +s = s\.masked_fill\([^,]*\bj\b[^,]*, (.*)\)\n", text)

@@ -56,7 +56,8 @@ def _empty(p: Problem, space: Space, room: int) -> Iterator[Problem]:
     """Rows without a key beside others that have some, or more rows if none of them has any."""
     if p.is_causal and space.causal_square:
         return
-    for len_q, len_k in ((3, 5), (7, min(64, space.max_length)), (5, 33)):
+    for len_q, length in ((3, 5), (7, 64), (5, 97), (4, 130)):
+        len_k = min(length, space.max_length)
         if p.len_k == 0:
             yield replace(p, len_q=min(len_q, space.max_length))
         elif p.mask is not None and p.mask.rank > 1 and len_q * len_k <= room:

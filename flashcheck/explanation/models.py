@@ -263,10 +263,9 @@ def likely(case: Case, law: Law, check: Check, without: Collection[str] = ()) ->
             tried = [m for m in models(case, form) if m.fault not in without]
         left += [m for m in tried if not spent() and first.explains(m.run(first), reply)]
         left, others = _narrowed(case, first, left, spent)
-        names = tuple(dict.fromkeys(m.fault for m in left))
-        if len(names) > 1:
+        if others >= PROOF:
             left = _unwritten_alike(first, left)
-            names = tuple(dict.fromkeys(m.fault for m in left))
+        names = tuple(dict.fromkeys(m.fault for m in left))
         kinds = {fault.read(name).kind for name in names}
         if others >= PROOF and 1 <= len(names) <= 2 and len(kinds) == 1:
             rise = "" if len(names) > 1 else _rise(first, reply, left[0])
