@@ -126,10 +126,10 @@ def plan(
             search = searched(subject, share, seed, LONGEST)
             longest = max(longest, time.monotonic() - began)
             if search.failures:
-                failed = search.failures[0].check.property
+                check = search.failures[0].check
                 raise TargetError(
-                    f"{spec!r} as it is fails {failed} in {dtype}: put that right first "
-                    "(flashcheck gate), since every mutant would be failed by it"
+                    f"{spec!r} as it is fails {check.property} ({check.verdict}) in {dtype}: put "
+                    "that right first (flashcheck gate), since every mutant would be failed by it"
                 )
             noted: list[Clean] = []
             count = COMPARED_INTERPRETED if target.interpreted else COMPARED

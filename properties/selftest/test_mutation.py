@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from flashcheck.cli import main
+from flashcheck.kernel import TargetError
 from flashcheck.mutation import page
 from flashcheck.mutation.campaign import campaign
 from flashcheck.mutation.mutant import Mutant, mutants
@@ -141,6 +142,16 @@ def test_unguarded_line(tmp_path: Path) -> None:
                     checks=60)  # fmt: skip
     assert {m.line for m in made.tried} == {2}
     assert any(o.fate == "killed" for o in made.run())
+
+
+@pytest.mark.slow
+def test_a_kernel_that_fails_as_it_is(tmp_path: Path) -> None:
+    """There is nothing to measure; how it fails is said, since a timeout is not a wrong result."""
+    (tmp_path / "sibling.py").write_text(SIBLING)
+    file = tmp_path / "mine.py"
+    file.write_text(KERNEL.replace("p @ v", "p @ v * 2"))
+    with pytest.raises(TargetError, match=r"as it is fails \w+ \(VIOLATION\) in float32"):
+        campaign(f"{file}:attention", dtypes=["float32"], checks=60)
 
 
 TRITON = """
