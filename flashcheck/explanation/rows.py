@@ -141,10 +141,10 @@ def _extreme(case: Case, r: Result, bad: Bools, kind: str) -> str | None:
     for name in names:
         limit = OVERFLOW[name]
         if kind != "0" and all_and_only(top > limit) and _confirmed(case, r, row, _top, limit):
-            return (
-                f"Output is {kind} in every row whose largest score exceeds {limit} "
-                f"(exp overflows in {name}): the maximum is not subtracted"
-            )
+            text = f"Output is {kind} in every row whose largest score exceeds {limit}"
+            if not _fails_level(case, r, row):
+                return f"{text}, and right where all of its scores are that large"
+            return f"{text} (exp overflows in {name}): the maximum is not subtracted"
     for name in names:
         limit = UNDERFLOW[name]
         if all_and_only(top < limit) and _confirmed(case, r, row, _top, limit):
@@ -211,6 +211,16 @@ def _overflows(case: Case, r: Result, row: Row, limit: float) -> bool:
         return False
     q = r.x.format.round(r.x.q * (1.06 * limit / lowest))
     other = compare(case, r.x.with_(q=q))
+    return other is not None and bool(other.wrong_rows[row])
+
+
+def _fails_level(case: Case, r: Result, row: Row) -> bool:
+    """Whether the row fails as well with every key like the one of its largest score."""
+    b, h, _ = row
+    top = int(np.where(r.x.visible[row], r.at.s[row], -np.inf).argmax())
+    k = r.x.k.copy()
+    k[b, h // r.x.heads_per_kv] = k[b, h // r.x.heads_per_kv, top]
+    other = compare(case, r.x.with_(k=k))
     return other is not None and bool(other.wrong_rows[row])
 
 

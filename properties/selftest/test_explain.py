@@ -116,6 +116,8 @@ def flash(
     out = acc / (l if nan else l.masked_fill(l == 0, 1.0))
     if fault == "twice":
         out = out * 2
+    if fault == "small exp wraps":
+        out = torch.where((s < s.amax(-1, keepdim=True) - 88).any(-1, keepdim=True), -out, out)
     if fault == "not divided":
         out = acc
     if fault == "coarse":
@@ -275,6 +277,12 @@ def cases() -> Iterator[tuple[str, Problem, str]]:
         "float16 statistics", replace(half, q=Fill(level=10.01), k=near),
         "close to those of scores rounded to float16",
     )  # fmt: skip
+    far = replace(ONE, len_k=2, scale=1.0, q=one, k=Fill("spike", level=90.0, at=-1), v=one)
+    yield (
+        "small exp wraps", far,
+        "whose largest score exceeds 88.72, and right where all of its scores are that large",
+    )  # fmt: skip
+    yield "no max", far, r"exceeds 88.72 \(exp overflows in float32\): the maximum is not subtr"
     wide = Problem(dtype="bfloat16", len_k=2)
     for level in (1e6, -1e6, 1e-9):
         yield "values in float16", replace(wide, v=Fill(level=level)), "V converted to float16"
