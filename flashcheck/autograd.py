@@ -21,6 +21,14 @@ _ATTENTION = re.compile(r"\w*Attention\w*Backward\d*")
 """torch's own nodes: ScaledDotProductFlashAttentionForCpuBackward0 and its like."""
 
 
+class Traced(NotImplementedError):
+    """autograd traced the forward through elementary operations: nobody wrote a backward."""
+
+
+class Detached(RuntimeError):
+    """The output does not depend on the inputs, as far as autograd knows."""
+
+
 def written(out: torch.Tensor) -> tuple[str, bool]:
     """The node that `out` is differentiated by, and whether somebody wrote its backward.
 

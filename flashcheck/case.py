@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
-from flashcheck import oracle
+from flashcheck import grad_out, oracle
 from flashcheck.bounds import Bound, bound
+from flashcheck.bounds.backward import GradientBound, gradient_bound
 from flashcheck.call import Call, Reply
 from flashcheck.formats import FLOAT8, Array, Bools
+from flashcheck.grad_out import WRT, GradLayout, GradOut, Wrt
 from flashcheck.inputs import Inputs
 from flashcheck.kernel import Target
-from flashcheck.oracle import Value, float64
-from flashcheck.problem import Problem
+from flashcheck.oracle import Value, backward, float64
+from flashcheck.oracle.backward import Gradients
+from flashcheck.oracle.backward.float64 import Backward
+from flashcheck.oracle.backward.float64 import backward as float64_backward
+from flashcheck.problem import Problem, elements
 from flashcheck.strategies import Space
+
+
+MOST_EXACT = 4_000
+"""Multiply-adds of q.k and P.v up to which gradients are computed in multiple precision: 0.3 s."""
 
 
 class Runner(Protocol):
@@ -70,6 +80,10 @@ class Case:
         self._attention: dict[int, float64.Attention] = {}
         self._bounds: dict[tuple[int, str | None], Bound] = {}
         self._replies: dict[tuple[int, tuple[tuple[str, Any], ...]], Reply] = {}
+        self._grad_outs: dict[int, Array] = {}
+        self._gradients: dict[tuple[int, int, tuple[tuple[str, Any], ...]], Reply] = {}
+        self._backwards: dict[tuple[int, int], Backward] = {}
+        self._gradient_bounds: dict[tuple[int, int], GradientBound] = {}
 
     def start(self) -> None:
         """Have the kernel work on the problem while this process computes the bound."""
@@ -124,6 +138,73 @@ class Case:
         reply = self.run()
         lse = reply.lses[0] if reply.lses else None
         return oracle.evaluate(self.inputs, self.attention(), b.out, b.lse, reply.outs[0], lse)
+
+    # -- gradients: of sum(out * dout), dout [B, Hq, Lq, Dv], for inputs `x` ----------------
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether gradients are to be checked, and something is promised about them."""
+        fixed = self.kernel.masked_rows == "zero" or bool(self.attention().seen.all())
+        return self.space.backward and self.inputs.dtype not in FLOAT8 and fixed
+
+    @cached_property
+    def dout(self) -> Array:
+        """The gradient of out that goes with the problem, [B, Hq, Lq, Dv]."""
+        x = self.inputs
+        shape = (*x.q.shape[:3], x.v.shape[3])
+        return grad_out.evaluate(self.problem.seed, x.dtype, shape)
+
+    def differentiate(
+        self,
+        dout: Array,
+        x: Inputs | None = None,
+        *,
+        wrt: tuple[Wrt, ...] = WRT,
+        layout: GradLayout = "contiguous",
+        **how: Any,
+    ) -> Reply:
+        """The reply with the kernel's gradients. Raises BadReply unless there are usable ones."""
+        x = self.inputs if x is None else x
+        key = id(x), id(dout), (("wrt", wrt), ("layout", layout), *sorted(how.items()))
+        if key not in self._gradients:
+            self._kept[id(x)], self._grad_outs[id(dout)] = x, dout
+            self.runner.submit(
+                Call(x, self.config, grad_out=GradOut(dout, wrt, layout), **how)
+            )  # fmt: skip
+            self._gradients[key] = self.runner.result()
+        reply = self._gradients[key]
+        if reply.status != "ok" or reply.problem_with_output:
+            raise BadReply(reply)
+        return reply
+
+    def gradient_bound(self, dout: Array, x: Inputs | None = None) -> GradientBound:
+        x = self.inputs if x is None else x
+        key = id(x), id(dout)
+        if key not in self._gradient_bounds:
+            self._gradient_bounds[key] = gradient_bound(
+                x, dout, self.attention(x), self._backward(dout, x), self.exact_bound(x),
+                self.kernel.contract, self.device,
+            )  # fmt: skip
+        return self._gradient_bounds[key]
+
+    def exact_gradients(self) -> Gradients:
+        """The oracle's gradients of the problem, fine enough to judge the kernel's.
+
+        Where multiple precision would take seconds they are those of float64, with its radius.
+        """
+        back = self._backward(self.dout, self.inputs)
+        if elements(self.problem) > MOST_EXACT:
+            return backward.gradients(self.inputs, self.dout, back)
+        b, reply = self.gradient_bound(self.dout), self.differentiate(self.dout)
+        got = reply.gradients["dq"], reply.gradients["dk"], reply.gradients["dv"]
+        return backward.gradients(self.inputs, self.dout, back, (b.dq, b.dk, b.dv), got)
+
+    def _backward(self, dout: Array, x: Inputs) -> Backward:
+        key = id(x), id(dout)
+        if key not in self._backwards:
+            self._kept[id(x)], self._grad_outs[id(dout)] = x, dout
+            self._backwards[key] = float64_backward(x, dout, self.attention(x))
+        return self._backwards[key]
 
     def leeway(self, output: str) -> Array | None:
         """By how much two equal calls may differ: None, not at all, if deterministic."""

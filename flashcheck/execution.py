@@ -165,8 +165,7 @@ class Executor:
     ) -> None:
         """Add the gradients of the first output to the reply, or say what is wrong with them.
 
-        Raises NotImplementedError where the forward was merely traced, and nobody declares that
-        autograd's own gradients are meant.
+        Raises Detached, and Traced where nobody declares that autograd's gradients are meant.
         """
         out = result[0] if isinstance(result, (tuple, list)) and result else result
         if not isinstance(out, torch.Tensor):
@@ -174,9 +173,9 @@ class Executor:
         reply.backward, own = autograd.written(out)
         wanted = " and ".join(leaves)
         if not out.requires_grad:
-            raise RuntimeError(f"out has no grad_fn, although {wanted} requires a gradient")
+            raise autograd.Detached(f"out has no grad_fn, although {wanted} requires a gradient")
         if not own and self.kernel.backward is None:
-            raise NotImplementedError(f"autograd traced the forward ({reply.backward})")
+            raise autograd.Traced(f"{reply.backward} comes of tracing the forward")
         found = autograd.gradients(out, leaves, grad_out)
         bshd = self.kernel.layout == "bshd"
         for name, (b, h, length, d) in job.gradient_shapes.items():

@@ -27,13 +27,16 @@ class Law:
     """A property: `judge(case, judge)` records comparisons; `applies` says where it holds.
 
     `statement` is one sentence for reports. `applies` looks at the case without running the
-    kernel.
+    kernel. `backward` says that it is about gradients, which not every kernel has; a law gets
+    checks in proportion to its `weight`.
     """
 
     name: str
     statement: str
     judge: Callable[[Case, Judge], None]
     applies: Callable[[Case], bool]
+    backward: bool = False
+    weight: int = 1
 
     def check(self, case: Case) -> Check:
         """Judge one case. A kernel that gives no result fails, or is unsupported."""
@@ -58,6 +61,8 @@ class Law:
 
     def possible(self, subject: Subject) -> bool:
         """Whether any problem of the subject's space may have what the law is about."""
+        if self.backward and not subject.space.backward:
+            return False
         options, target = subject.space.options, subject.target
         about = {
             "gqa_repeated_heads": "enable_gqa" in options,
@@ -74,12 +79,19 @@ class Law:
 
 
 def law(
-    statement: str, *, applies: Callable[[Case], bool] = lambda case: True
+    statement: str,
+    *,
+    applies: Callable[[Case], bool] = lambda case: True,
+    backward: bool = False,
+    weight: int = 1,
 ) -> Callable[[Callable[[Case, Judge], None]], Law]:
     """Make a law of a function `(case, judge) -> None`, named after it."""
 
+    def where(case: Case) -> bool:
+        return (not backward or case.has_gradients) and applies(case)
+
     def decorate(function: Callable[[Case, Judge], None]) -> Law:
-        return Law(function.__name__, statement, function, applies)
+        return Law(function.__name__, statement, function, where, backward, weight)
 
     return decorate
 

@@ -12,7 +12,8 @@ from flashcheck.bounds import arithmetic
 from flashcheck.call import Call, Reply
 from flashcheck.case import Runner
 from flashcheck.fills import Fill
-from flashcheck.formats import DTYPES
+from flashcheck.formats import DTYPES, FLOAT8
+from flashcheck.grad_out import GradOut, evaluate
 from flashcheck.kernel import OPTIONS, Target
 from flashcheck.masks import Mask
 from flashcheck.problem import Problem
@@ -57,6 +58,20 @@ class _Prober:
         self.latest = ""
         self.lse = False
         self.lost = 0
+        self.backward: dict[str, str] = {}
+
+    def differentiates(self, problem: Problem) -> bool:
+        """Whether the kernel brings a backward that works; what is found is noted by dtype."""
+        if self.target.kernel.backward is False or problem.dtype in FLOAT8:
+            return False
+        x = problem.inputs()
+        values = evaluate(problem.seed, problem.dtype, (*x.q.shape[:3], x.v.shape[3]))
+        self.runner.submit(Call(x, self.target.configs[0], grad_out=GradOut(values)))
+        reply = self.runner.result()
+        self.lost += reply.status in ("died", "timeout")
+        failed = reply.status in ("error", "unsupported")
+        self.backward[problem.dtype] = _message(reply) if failed else ""
+        return not failed
 
     def takes(
         self, problem: Problem, feature: str | None, *, passed: str = "", errors: bool = True
@@ -176,6 +191,7 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
         mask_forms=frozenset(forms),
         positive_scale=kernel.positive_scale,
         scale_none=scale_none,
+        backward=prober.lost < MOST_LOST and prober.differentiates(base),
         empty_keys=empty,
         aligned=kernel.causal_alignment == "bottom_right",
         # The double-double oracle is slower, and Triton's interpreter by far.
@@ -229,7 +245,35 @@ def _untested(
         )
     if target.note is not None:
         lines.append(target.note)
-    lines.append("backward: this version gates the forward pass")
+    lines += _backward(prober)
+    return lines
+
+
+def _backward(prober: _Prober) -> list[str]:
+    """What of the backward is not tested."""
+    if prober.target.kernel.backward is False:
+        return ["backward: the kernel declares backward=False"]
+    found = prober.backward
+    dtypes: dict[str, list[str]] = {}
+    for dtype, message in found.items():
+        dtypes.setdefault(message, []).append(dtype)
+    if not dtypes:
+        return ["backward: no dtype was tried that it is tested in"]
+    lines = []
+    if "" in dtypes:
+        lines.append("backward: gradients through lse, and those of anything but q, k and v")
+    for message, names in dtypes.items():
+        where = "" if len(names) == len(found) else f" in {', '.join(names)}"
+        kind, _, rest = message.partition(": ")
+        if kind == "Detached":
+            lines.append(f"backward{where}: the kernel brings none")
+        elif kind == "Traced":
+            lines.append(
+                f"backward{where}: the kernel brings none of its own ({rest}); declare "
+                "flashcheck.Kernel(fn, backward=True) to have autograd's gated"
+            )
+        elif message:
+            lines.append(f"backward{where}: refused ({message})")
     return lines
 
 

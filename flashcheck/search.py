@@ -205,12 +205,16 @@ class Search:
         if self.quota is not None and not self.complete:
             most = min(most, self.quota - self.counts.total())
         # What a kernel keeps refusing comes last, or nothing else would have its turn.
-        for law in sorted(others, key=lambda law: self.counts[law.name] + self.refused[law.name]):
+        for law in sorted(others, key=self._had):
             if len(chosen) >= most:
                 break
             if law.applies(case):
                 chosen.append(law)
         return chosen
+
+    def _had(self, law: Law) -> float:
+        """The turns that a law had, in units of its share."""
+        return (self.counts[law.name] + self.refused[law.name]) / law.weight
 
     def _spent(self) -> bool:
         if self.quota is not None and self._enough(self.quota):

@@ -124,6 +124,7 @@ class Space:
     mask_forms are (kind, dtype, rank); `causal_square` restricts is_causal to Lq = Lk; `aligned`
     says that is_causal has the alignment of windows and ALiBi, at the ends: where it has not,
     they are combined with Lq = Lk only.
+    `backward` says that the kernel brings a backward, whose gradients are to be checked.
     `max_heads` bounds batch * heads of a problem, `work` batch * heads * len_q * len_k *
     (dim + dim_v).
     """
@@ -140,6 +141,7 @@ class Space:
     empty_keys: bool = True
     causal_square: bool = False
     aligned: bool = False
+    backward: bool = False
     max_length: int = 513
     max_heads: int = 256
     work: int = WORK

@@ -11,6 +11,9 @@ What is declared was measured with torch 2.13 on a CPU (AVX-512, no AMX):
   even a mask of zeros changes the result. That pair is refused here, not silently accepted.
 - Flash needs Dv = D, a last dimension of stride 1 and a mask of rank 2 or 4. The dispatcher
   runs math for the rest, but for masks of rank 1, which it refuses.
+- The flash kernel's backward adds up dk and dv in half precision: over the query heads of a key
+  head, and over blocks of 32 queries; dq likewise over blocks of 512 keys. The contract rounds a
+  gradient once, so that such calls are refused where they need that gradient.
 - Subnormal inputs and results are honoured in every dtype. AMX tiles flush bfloat16 ones
   (Intel's manual, TDPBF16PS), so a machine that has them declares it.
 """
@@ -89,6 +92,12 @@ def _refuse(
     mask_dtype = None if attn_mask is None else attn_mask.dtype
     if query.dtype == torch.float64 and mask_dtype == torch.float32:
         raise NotImplementedError("flash is wrong for a float32 mask beside float64 tensors")
+    if query.dtype in (torch.float16, torch.bfloat16) and not query.is_cuda:
+        many = query.shape[1] != key.shape[1] or query.shape[2] > 32
+        if many and (key.requires_grad or value.requires_grad):
+            raise NotImplementedError("flash sums dk and dv in half precision over heads and rows")
+        if key.shape[2] > 512 and query.requires_grad:
+            raise NotImplementedError("flash sums dq in half precision over blocks of keys")
 
 
 _CONTRACT = Contract(flushes_subnormals=True if _has_amx() else None)
