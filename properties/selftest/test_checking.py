@@ -182,6 +182,35 @@ def test_law_that_does_not_apply() -> None:
         never()
 
 
+def test_the_first_rows_under_a_causal_mask_that_is_aligned_at_the_ends() -> None:
+    """Whatever the lengths; rows that see no key are NaN, as is declared."""
+
+    def at_the_ends(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, is_causal: bool = False
+    ) -> torch.Tensor:
+        s = query.double() @ key.double().mT * query.shape[-1] ** -0.5
+        if is_causal:
+            hidden = torch.ones(s.shape[-2:]).triu(1 + s.shape[-1] - s.shape[-2]) > 0
+            s = s.masked_fill(hidden, -torch.inf)
+        out: torch.Tensor = s.softmax(-1) @ value.double()
+        return out.to(query.dtype)
+
+    def longer(query: Any, key: Any, value: Any, *, is_causal: bool = False) -> Any:
+        return at_the_ends(query, key, value, is_causal=is_causal) * (1 + (query.shape[2] > 4))
+
+    for len_q, len_k in ((5, 9), (9, 5), (7, 2), (5, 5)):
+        problem = replace(LATE, len_q=len_q, len_k=len_k, is_causal=True)
+        for fn, verdict in ((at_the_ends, Verdict.PASS), (longer, Verdict.VIOLATION)):
+            kernel = Kernel(fn, causal_alignment="bottom_right", masked_rows="nan")
+            for seed in range(4):
+                check = flashcheck.check(
+                    kernel, replace(problem, seed=seed), property="causal_prefix"
+                )
+                # The shorter problem may be as long as five queries too.
+                if fn is at_the_ends or len_q == 5:
+                    assert check.verdict is verdict, (len_q, len_k, seed, check.message)
+
+
 def test_kernel_that_refuses() -> None:
     check = flashcheck.check(right, replace(LATE, scale=2.0))
     assert check.verdict is Verdict.UNSUPPORTED
