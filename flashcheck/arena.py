@@ -68,6 +68,7 @@ class Key(NamedTuple):
     order: Order
     grad_out: tuple[int, ...] | None = None
     grad_layout: GradLayout = "contiguous"
+    pages: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,7 @@ def key_of(inputs: Inputs, order: Order, grad_out: GradOut | None = None) -> Key
         order=order,
         grad_out=None if grad_out is None else grad_out.values.shape,
         grad_layout="contiguous" if grad_out is None else grad_out.layout,
+        pages=None if inputs.pages is None else (inputs.pages.count, inputs.pages.size),
     )
 
 
@@ -134,13 +136,17 @@ def plan(key: Key) -> Plan:
     """Lay out q, k, v, the mask and grad_out. Plans of equal keys are equal, in every process."""
     builder = _Builder(key)
     layout = key.layout
-    if layout == "packed" and not (key.q == key.k == key.v):
+    if layout == "packed" and not (key.q == key.k == key.v and key.pages is None):
         layout = "transposed"
     if layout == "packed":
         builder.packed()
     else:
-        for name, shape in (("q", key.q), ("k", key.k), ("v", key.v)):
-            builder.tensor(name, shape, layout)
+        builder.tensor("q", key.q, layout)
+        for name, shape in (("k", key.k), ("v", key.v)):
+            if key.pages is None:
+                builder.tensor(name, shape, layout)
+            else:
+                builder.pool(name, key.pages, shape, layout)
     if key.mask is not None:
         builder.mask(key.mask, layout)
     if key.grad_out is not None:
@@ -184,6 +190,27 @@ class _Builder:
         offset = 1 if layout == "offset" else 0
         storage = self.storage((name,), self.key.dtype, step * b * h * length * d + offset)
         self._view(name, storage, shape, (sb, sh, sl, sd), offset)
+
+    def pool(
+        self, name: str, pages: tuple[int, int], shape: tuple[int, ...], layout: Layout
+    ) -> None:
+        """k or v of a paged cache: [pages in all, page size, Hkv, D]."""
+        (count, size), (_, h, _, d) = pages, shape
+        # A pool has no batch that could repeat.
+        layout = "contiguous" if layout.startswith("expanded") else layout
+        moved = layout in ("transposed", f"mixed_{name}")
+        stored_size, stored_d = size, d
+        if layout == "padded":
+            stored_size, stored_d = size + PAD_ROWS, d + PAD_CHANNELS
+        if moved:
+            sp, sh, sl, sd = _contiguous((count, h, stored_size, stored_d))
+        else:
+            sp, sl, sh, sd = _contiguous((count, stored_size, h, stored_d))
+        step, offset = (2 if layout == "strided" else 1), (1 if layout == "offset" else 0)
+        strides = (step * sp, step * sl, step * sh, step * sd)
+        elements = step * count * h * stored_size * stored_d + offset
+        storage = self.storage((name,), self.key.dtype, elements)
+        self.views.append(View(name, storage, (count, size, h, d), strides, offset))
 
     def mask(self, shape: tuple[int, ...], layout: Layout) -> None:
         """The mask, as it is passed; axes that repeat have stride 0."""
@@ -272,12 +299,26 @@ def write(
     for view in plan.views:
         array = values[view.name]
         assert array is not None
+        if inputs.pages is not None and view.name in ("k", "v"):
+            _write_pages(inputs, array, array_view(plan, view, buffer))
+            continue
         if view.name != "mask" and plan.key.order == "bshd":
             array = array.swapaxes(1, 2)
         target = array_view(plan, view, buffer)
         repeated = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in view.strides)
         # The values are representable, so that this cast is exact.
         np.copyto(target[repeated], array[repeated], casting="unsafe")
+
+
+def _write_pages(inputs: Inputs, array: Array, pool: NDArray[Any]) -> None:
+    """[B, Hkv, Lk, D] into [pages, page size, Hkv, D]; unused pages stay as they are."""
+    pages, lengths = inputs.pages, inputs.seqlens_k
+    assert pages is not None
+    assert lengths is not None
+    for b, n in enumerate(lengths):
+        for i in range(-(-n // pages.size)):
+            keys = array[b, :, i * pages.size : (i + 1) * pages.size].swapaxes(0, 1)
+            np.copyto(pool[pages.table[b, i]], keys, casting="unsafe")
 
 
 def array_view(plan: Plan, view: View, buffer: Bytes) -> NDArray[Any]:

@@ -16,10 +16,7 @@ from numpy.typing import NDArray
 
 from flashcheck.arena import NUMPY_DTYPES
 from flashcheck.formats import FORMATS
-from flashcheck.inputs import Inputs
-
-PER_HEAD = ("alibi_slopes", "sinks")
-"""Options that are a float32 number for each query head."""
+from flashcheck.inputs import PER_HEAD, Inputs
 
 _NATIVE = ("bool", "float16", "float32", "float64")
 

@@ -139,6 +139,12 @@ class Fill:
         return magnitude if self.noise == "positive" else -magnitude
 
 
+def shuffled(n: int, seed: int) -> NDArray[np.int64]:
+    """0 to n - 1 in an order that depends on the seed; 0 leaves them as they are."""
+    places = np.arange(n, dtype=np.uint64)
+    return np.argsort(_hash(np.uint64(seed), places), kind="stable") if seed else np.arange(n)
+
+
 def _hash(
     state: NDArray[np.uint64] | np.uint64, value: NDArray[np.uint64] | np.uint64
 ) -> NDArray[np.uint64]:

@@ -29,6 +29,12 @@ Layout = Literal[
     "mixed_k",
     "mixed_v",
 ]
+PER_HEAD = ("alibi_slopes", "sinks")
+"""Options that are a float32 number for each query head."""
+
+LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "block_table", "cache_seqlens")
+"""Options that are int32 tensors: where sequences begin, end and lie."""
+
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 
@@ -200,6 +206,15 @@ class Inputs:
         own = self.window != (-1, -1) or self.alibi_slopes is not None
         return own or self.seqlens_k is not None
 
+    def unplaced(self) -> Inputs:
+        """A plain call on the same tensors without window, ALiBi and sequences, or these inputs."""
+        if not self.placed:
+            return self
+        return self.with_(
+            window=(-1, -1), alibi_slopes=None, seqlens_q=None, seqlens_k=None, longest=(0, 0),
+            pages=None,
+        )  # fmt: skip
+
     @cached_property
     def span(self) -> Span:
         """Which keys are those of each query's sequence, and where in it the query stands."""
@@ -347,7 +362,7 @@ class Inputs:
             "alibi_slopes": _floats(self.alibi_slopes), "sinks": _floats(self.sinks),
             "num_splits": self.num_splits, **self._lengths(),
         }  # fmt: skip
-        wanted = self.used | self.passed
+        wanted = self.used | self.passed | self._lengths().keys()
         return {name: value for name, value in values.items() if name in wanted}
 
     def _lengths(self) -> dict[str, object]:
@@ -379,7 +394,8 @@ class Inputs:
             "alibi_slopes": self.alibi_slopes is not None,
             "sinks": self.sinks is not None,
             "num_splits": self.num_splits != 1,
-            **dict.fromkeys(self._lengths(), True),
+            # The longest lengths are passed where they are named.
+            **{name: not name.startswith("max_") for name in self._lengths()},
         }
         return frozenset(name for name, needs in needed.items() if needs)
 

@@ -119,7 +119,6 @@ class Target:
     options    the options that the kernel names, of `OPTIONS`
     required   those of them that have no default and must always be passed
     hidden     the signature hides names (**kwargs, a compiled object): plain form only
-    unpassed   options of the contract that it names and this version of flashcheck does not pass
     returns_lse, dims, ... are found by probing: see `probe.py`
     source     sha256 of the source file, or None where there is none
     file, line where the function is defined, for annotations
@@ -134,7 +133,6 @@ class Target:
     options: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     hidden: bool = False
-    unpassed: tuple[str, ...] = ()
     source: str | None = None
     file: str | None = None
     line: int | None = None
@@ -162,7 +160,8 @@ class Target:
 
 OPTIONS: tuple[str, ...] = (
     "scale", "is_causal", "attn_mask", "enable_gqa", "window_size", "softcap", "alibi_slopes",
-    "sinks", "num_splits",
+    "sinks", "num_splits", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k",
+    "block_table", "cache_seqlens",
 )  # fmt: skip
 """The options of the kernel contract that this version tests."""
 

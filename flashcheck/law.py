@@ -66,12 +66,18 @@ class Law:
         options, target = subject.space.options, subject.target
         about = {
             "gqa_repeated_heads": "enable_gqa" in options,
-            "causal_prefix": "is_causal" in options,
+            "causal_prefix": "is_causal" in options and subject.space.dense,
+            # These compare plain calls.
+            "key_doubling": subject.space.dense,
+            "key_permutation": subject.space.dense,
+            "query_independence": subject.space.dense,
             # Aligned bottom-right, the last query sees every key.
             "poison_masked": "attn_mask" in options
             or "window_size" in options
             or ("is_causal" in options and target.kernel.causal_alignment == "top_left"),
             "split_independence": "num_splits" in options,
+            "sequence_independence": "cu_seqlens_q" in options
+            or ("block_table" in options and subject.space.dense),
             "neutral_options": bool(target.options),
             "repeat": target.kernel.deterministic,
         }

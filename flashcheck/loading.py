@@ -41,18 +41,14 @@ NEUTRAL: dict[str, Any] = {
     "alibi_slopes": None,
     "sinks": None,
     "num_splits": 1,
+    "cu_seqlens_q": None,
+    "cu_seqlens_k": None,
+    "max_seqlen_q": None,
+    "max_seqlen_k": None,
+    "block_table": None,
+    "cache_seqlens": None,
 }
 """The value at which an option changes nothing."""
-
-UNTESTED_OPTIONS: tuple[str, ...] = (
-    "cu_seqlens_q",
-    "cu_seqlens_k",
-    "max_seqlen_q",
-    "max_seqlen_k",
-    "block_table",
-    "cache_seqlens",
-)
-"""Options of the kernel contract that may be declared but that this version does not pass."""
 
 WELL_KNOWN: dict[str, str] = {
     "torch._C._nn.scaled_dot_product_attention": "torch_sdpa",
@@ -103,7 +99,6 @@ def describe(
         options=options,
         required=required,
         hidden=hidden,
-        unpassed=_unpassed(kernel),
         source=_digest(file),
         file=file,
         line=line,
@@ -118,8 +113,16 @@ def registered() -> tuple[str, ...]:
         sorted(
             info.name
             for info in pkgutil.iter_modules(package.__path__)
-            if info.name != "faults" and not info.name.startswith("_")
+            if not info.ispkg and _defines_kernel(package, info.name)
         )
+    )
+
+
+def _defines_kernel(package: ModuleType, name: str) -> bool:
+    """Whether the module defines `kernel`: others hold what kernels share."""
+    (folder,) = package.__path__
+    return (
+        re.search(r"^kernel\b", (Path(folder) / f"{name}.py").read_text("utf-8"), re.M) is not None
     )
 
 
@@ -282,12 +285,11 @@ def _as_kernel(obj: object, spec: str) -> Kernel:
 def _options(kernel: Kernel, spec: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
     """(options, required, hidden) of a kernel."""
     if kernel.options is not None:
-        known = OPTIONS + UNTESTED_OPTIONS
         for name in kernel.options:
-            if name not in known:
+            if name not in OPTIONS:
                 raise TargetError(
-                    f"{spec!r} declares the unknown option {name!r}{_close(name, known)} "
-                    f"(options are {', '.join(known)})"
+                    f"{spec!r} declares the unknown option {name!r}{_close(name, OPTIONS)} "
+                    f"(options are {', '.join(OPTIONS)})"
                 )
     declared = tuple(o for o in OPTIONS if o in (kernel.options or ()))
     try:
@@ -309,17 +311,6 @@ def _options(kernel: Kernel, spec: str) -> tuple[tuple[str, ...], tuple[str, ...
         return (), required, True
     names = {p.name for p in rest}
     return tuple(o for o in OPTIONS if o in names), required, False
-
-
-def _unpassed(kernel: Kernel) -> tuple[str, ...]:
-    """The contract's options that a kernel names or declares and this version does not pass."""
-    named = set(kernel.options or ())
-    if kernel.options is None:
-        try:
-            named = set(inspect.signature(kernel.fn).parameters)
-        except (TypeError, ValueError):
-            return ()
-    return tuple(option for option in UNTESTED_OPTIONS if option in named)
 
 
 def _after_tensors(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:

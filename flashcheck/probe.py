@@ -17,6 +17,7 @@ from flashcheck.grad_out import GradOut, evaluate
 from flashcheck.kernel import OPTIONS, Target
 from flashcheck.masks import Mask
 from flashcheck.problem import Problem
+from flashcheck.sequences import PAGES
 from flashcheck.strategies import HEAD_DIMS, MASK_FORMS, WORK, Space
 
 INTERPRETED_LENGTH = 97
@@ -48,6 +49,8 @@ class Probed:
 
 _NORMAL = Fill(noise="normal", spread=1.0)
 _BENIGN = Problem(heads=2, kv_heads=2, len_q=16, len_k=16, q=_NORMAL, k=_NORMAL, v=_NORMAL)
+_PACKED = replace(_BENIGN, seqlens_q=(10, 6), seqlens_k=(10, 6))
+_PAGED = replace(_BENIGN, len_q=1, seqlens_k=(11,), page=16, spare=1)
 
 
 class _Prober:
@@ -138,12 +141,11 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
         return None, f"its contract: {error}"
     known = tuple(kernel.head_dims) if kernel.head_dims is not None else None
     candidates = known or (64, *HEAD_DIMS)
-    base = None
-    for dim in candidates:
-        attempt = replace(_BENIGN, dtype=dtype, dim=dim, dim_v=dim)
-        if prober.takes(attempt, f"{dtype}"):
-            base = attempt
-            break
+    calls = [_BENIGN]
+    calls += [_PACKED] if "cu_seqlens_q" in options else []
+    calls += [_PAGED] if "block_table" in options else []
+    attempts = (replace(p, dtype=dtype, dim=d, dim_v=d) for p in calls for d in candidates)
+    base = next((p for p in attempts if prober.takes(p, f"{dtype}")), None)
     if base is None:
         _forget(prober, dtype)
         return None, prober.latest or "no head size works"
@@ -167,12 +169,14 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
             ("alibi_slopes", replace(base, alibi_slopes=Fill(level=0.5))),
             ("sinks", replace(base, sinks=Fill())),
             ("num_splits", replace(base, num_splits=2)),
+            ("cu_seqlens_q", _in_form(_PACKED, base)),
         )
         if option in options and prober.takes(problem, f"{dtype} {option}")
     }
     scale_none = "scale" not in found or prober.takes(base, f"{dtype} scale=None", passed="scale")
     forms: set[tuple[str, str, int]] = set()
-    if "attn_mask" in options:
+    dense = not base.seqlens_k
+    if "attn_mask" in options and dense:
         for kind, mask_dtype, rank in sorted({f[:3] for f in MASK_FORMS}, reverse=True):
             mask = Mask(kind=kind, dtype=mask_dtype, rank=rank, hides="tail", amount=3)
             # Ranks 1 and 3 are a kernel's free choice, so that a refusal is no news.
@@ -181,8 +185,17 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
                 forms.add((kind, mask_dtype, rank))
     if forms:
         found.add("attn_mask")
+    longest = INTERPRETED_LENGTH if interpreted else 513
+    pages = tuple(
+        size
+        for size in (sorted({*PAGES} - {0}) if "block_table" in options else ())
+        if size <= longest and prober.takes(_with_pages(base, size), f"{dtype} pages of {size}")
+    )
+    if pages:
+        found.add("block_table")
     # No keys at all are legal: only NotImplementedError can refuse them.
-    empty = prober.takes(replace(base, len_k=0), f"{dtype} Lk = 0", errors=False)
+    none = replace(base, len_k=0 if not base.page else 16, seqlens_k=(0,) * len(base.seqlens_k))
+    empty = prober.takes(none, f"{dtype} Lk = 0", errors=False)
     space = Space(
         dtype=dtype,
         options=frozenset(found),
@@ -193,13 +206,24 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
         scale_none=scale_none,
         backward=prober.lost < MOST_LOST and prober.differentiates(base),
         empty_keys=empty,
+        dense=dense,
+        pages=pages,
         aligned=kernel.causal_alignment == "bottom_right",
         # The double-double oracle is slower, and Triton's interpreter by far.
         work=60_000 if interpreted else WORK // 4 if dtype == "float64" else WORK,
-        max_length=INTERPRETED_LENGTH if interpreted else 513,
+        max_length=longest,
         max_heads=INTERPRETED_HEADS if interpreted else 256,
     )
     return space, ""
+
+
+def _in_form(form: Problem, base: Problem) -> Problem:
+    return replace(form, dtype=base.dtype, dim=base.dim, dim_v=base.dim_v)
+
+
+def _with_pages(base: Problem, size: int) -> Problem:
+    keys = -(-16 // size) * size
+    return replace(_in_form(_PAGED, base), page=size, len_k=keys)
 
 
 def _forget(prober: _Prober, dtype: str) -> None:
@@ -225,11 +249,11 @@ def _untested(
             f"called; declare them with flashcheck.Kernel(fn, options={OPTIONS[:2]!r}, ...)"
         )
     else:
-        missing = [o for o in OPTIONS if o not in target.options]
+        # Of options that are passed together, the first stands for all.
+        others = ("cu_seqlens_k", "max_seqlen_q", "max_seqlen_k", "cache_seqlens")
+        missing = [o for o in OPTIONS if o not in target.options and o not in others]
         if missing:
             lines.append(f"{', '.join(missing)}: the signature does not name them")
-    if target.unpassed:
-        lines.append(f"{', '.join(target.unpassed)}: named, but this version does not pass them")
     lines += [f"{dtype}: refused ({message})" for dtype, message in refused]
     for message, features in prober.messages.items():
         lines.append(f"{_join(features)}: refused ({message})")

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flashcheck import tensors
-from flashcheck.fills import NOISES, PATTERNS, Fill
+from flashcheck.fills import NOISES, PATTERNS, Fill, shuffled
 from flashcheck.formats import FORMATS, Array
-from flashcheck.inputs import LAYOUTS, Inputs, Layout
+from flashcheck.inputs import LAYOUTS, Inputs, Layout, Pages
 from flashcheck.masks import HIDES, Mask
 
 if TYPE_CHECKING:
@@ -45,9 +45,10 @@ class Problem:
 
     q is [batch, heads, len_q, dim], k is [batch, kv_heads, len_k, dim], v is
     [batch, kv_heads, len_k, dim_v]. The fills of alibi_slopes and sinks make one float32 number
-    for each of the `heads`, along their length. window, softcap and num_splits are as in
-    `Inputs`. `scores` and `values` name the families that the fills
-    were drawn from; they label reports and change no bit.
+    for each of the `heads`, along their length. window, softcap, num_splits, seqlens_q, seqlens_k
+    and longest are as in `Inputs`, () for none; page, where not 0, is the keys of a page, len_k
+    a multiple of it, and `spare` the pages that no sequence uses. `scores` and `values` name the
+    families that the fills were drawn from; they label reports and change no bit.
     """
 
     dtype: str = "float32"
@@ -70,6 +71,11 @@ class Problem:
     alibi_slopes: Fill | None = None
     sinks: Fill | None = None
     num_splits: int = 1
+    seqlens_q: tuple[int, ...] = ()
+    seqlens_k: tuple[int, ...] = ()
+    longest: tuple[int, int] = (0, 0)
+    page: int = 0
+    spare: int = 0
     layout: Layout = "contiguous"
     scores: str = "equal"
     values: str = "zero"
@@ -92,15 +98,46 @@ class Problem:
             raise ProblemError(f"scale is {self.scale}; it must be finite")
         if len(self.window) != 2 or min(self.window) < -1:
             raise ProblemError(f"window is {self.window}; it must be two numbers, each -1 or more")
+        if len(self.longest) != 2:
+            raise ProblemError(f"longest is {self.longest}; it must be two numbers")
         if not 0 <= self.softcap < math.inf:
             raise ProblemError(f"softcap is {self.softcap}; it must be finite, and 0 or more")
         if self.num_splits < 1:
             raise ProblemError(f"num_splits is {self.num_splits}; it must be at least 1")
+        self._check_sequences()
         for fill in (self.q, self.k, self.v, self.alibi_slopes, self.sinks):
             if fill is not None:
                 _check_fill(fill)
         if self.mask is not None:
             _check_mask(self.mask)
+
+    def _check_sequences(self) -> None:
+        lengths = (self.seqlens_q, self.seqlens_k, self.longest)
+        if min(self.page, self.spare, *(n for some in lengths for n in some)) < 0:
+            raise ProblemError("page, spare, longest and the lengths of sequences are 0 or more")
+        if self.page and (self.len_k % self.page or len(self.seqlens_k) != self.batch):
+            raise ProblemError(
+                f"a cache has one of seqlens_k for each of the batch ({self.batch}), and "
+                f"len_k ({self.len_k}) is a multiple of its page ({self.page})"
+            )
+        if self.page and max(self.seqlens_k) > self.len_k:
+            raise ProblemError(f"seqlens_k is {self.seqlens_k}; len_k is {self.len_k}")
+        if self.packed:
+            sums = sum(self.seqlens_q), sum(self.seqlens_k)
+            if len(self.seqlens_q) != len(self.seqlens_k) or sums != (self.len_q, self.len_k):
+                raise ProblemError(
+                    f"the sequences have {sums} queries and keys; len_q and len_k are "
+                    f"{self.len_q, self.len_k}"
+                )
+            if self.batch != 1:
+                raise ProblemError(f"a packed batch has batch = 1, not {self.batch}")
+        if (self.packed or self.page) and self.mask is not None:
+            raise ProblemError("a mask and sequences of their own lengths exclude each other")
+
+    @property
+    def packed(self) -> bool:
+        """Whether sequences lie one after another, with cu_seqlens."""
+        return bool(self.seqlens_q) or (bool(self.seqlens_k) and not self.page)
 
     @property
     def enable_gqa(self) -> bool:
@@ -206,7 +243,23 @@ def _inputs(p: Problem, _: str) -> Inputs:
         alibi_slopes=_per_head(p.alibi_slopes, p, _ALIBI),
         sinks=_per_head(p.sinks, p, _SINKS),
         num_splits=p.num_splits,
+        seqlens_q=p.seqlens_q if p.packed else None,
+        seqlens_k=p.seqlens_k if p.packed or p.page else None,
+        longest=p.longest,
+        pages=_pages(p) if p.page else None,
     )
+
+
+def _pages(p: Problem) -> Pages:
+    """Where the pages of each sequence lie: anywhere, in no order."""
+    n = p.len_k // p.page
+    count = p.batch * n + p.spare
+    places = shuffled(max(count, 1), p.seed)
+    table = places[: p.batch * n].reshape(p.batch, n).copy()
+    used = -(-np.array(p.seqlens_k, np.int64) // p.page)
+    for b, first in enumerate(used):
+        table[b, first:] = places[0]  # any valid page: one of a sequence's own, often
+    return Pages(p.page, max(count, 1), table)
 
 
 _ALIBI, _SINKS = 1 << 40, 1 << 41
@@ -278,9 +331,9 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return tuple(_plant(item, where) for item in value)
     if Mask in typing.get_args(hint):
         return None if value is None else _build(Mask, value, where)
-    if name == "window":
+    if name in ("window", "longest", "seqlens_q", "seqlens_k"):
         if not isinstance(value, list | tuple) or not all(type(x) is int for x in value):
-            raise ProblemError(f"{where} must be a list of two whole numbers, not {value!r}")
+            raise ProblemError(f"{where} must be a list of whole numbers, not {value!r}")
         return tuple(value)
     allowed = typing.get_args(hint) or (hint,)
     if Fill in allowed:
@@ -335,12 +388,18 @@ def describe(p: Problem) -> str:
         shapes.append(f"softcap {p.softcap:g}")
     for name, fill in (("ALiBi slopes", p.alibi_slopes), ("sinks", p.sinks)):
         if fill is not None:
-            shapes.append(f"{name} {_describe_fill(fill, name)}")
+            shapes.append(f"{name} {describe_fill(fill, name)}")
     if p.num_splits != 1:
         shapes.append(f"{p.num_splits} splits")
+    if p.packed:
+        each = ", ".join(f"{q} on {k}" for q, k in zip(p.seqlens_q, p.seqlens_k, strict=True))
+        shapes.append(f"a packed batch of sequences (queries on keys: {each})")
+    if p.page:
+        lengths = ", ".join(map(str, p.seqlens_k))
+        shapes.append(f"pages of {p.page} holding {lengths} keys")
     if p.layout != "contiguous":
         shapes.append(f"{p.layout.replace('_', ' ')} layout")
-    parts = [f"{n} = {_describe_fill(f, n)}" for n, f in (("q", p.q), ("k", p.k), ("v", p.v))]
+    parts = [f"{n} = {describe_fill(f, n)}" for n, f in (("q", p.q), ("k", p.k), ("v", p.v))]
     return ", ".join(shapes) + "; " + "; ".join(parts)
 
 
@@ -348,7 +407,8 @@ def _count(n: int, one: str, many: str) -> str:
     return f"{n} {one if n == 1 else many}"
 
 
-def _describe_fill(f: Fill, tensor: str) -> str:
+def describe_fill(f: Fill, tensor: str) -> str:
+    """What a fill makes of a tensor with the rows of `tensor`: q, k or v, or one of a head's."""
     place = {"q": "query", "k": "key", "v": "key"}.get(tensor, "head")
     at = (
         f"{place} {f.at}"
@@ -393,7 +453,7 @@ def _describe_mask(m: Mask) -> str:
     own += "" if m.per_key else ", the same for every key"
     text = f"{kind} of rank {m.rank}{own} ({hidden}"
     if m.kind == "additive" and m.bias != Fill():
-        text += f", bias {_describe_fill(m.bias, 'k')}"
+        text += f", bias {describe_fill(m.bias, 'k')}"
     return text + ")"
 
 

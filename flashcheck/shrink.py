@@ -95,12 +95,16 @@ class _Shrinker:
 
     def _legal(self, p: Problem) -> bool:
         space = self.space
+        if not p.seqlens_k and not space.dense:
+            return False
         if p.dim not in space.head_dims or (p.dim_v != p.dim and not space.dim_v_differs):
             return False
         if p.len_k == 0 and not space.empty_keys:
             return False
         placed = p.window != (-1, -1) or p.alibi_slopes is not None
-        if p.is_causal and p.len_q != p.len_k and placed and not space.aligned:
+        queries = p.seqlens_q or (p.len_q,) * p.batch
+        unequal = queries != (p.seqlens_k or (p.len_k,) * p.batch)
+        if p.is_causal and unequal and placed and not space.aligned:
             return False  # two options that are aligned differently
         return p.scale is not None or space.scale_none
 
@@ -111,6 +115,12 @@ class _Shrinker:
             progress = any(self._accept(candidate) for candidate in candidates(self.best))
 
     def _lengths(self) -> None:
+        if self.best.seqlens_k:
+            self._first_of(_fewer_sequences)
+            self._first_of(_shorter_sequences)
+            for name in ("dim_v", "dim"):
+                self._shorten(name)
+            return
         for name in ("len_q", "len_k", "dim_v", "dim"):
             self._shorten(name)
         # Some faults need a square.
@@ -291,6 +301,60 @@ def _without_options(p: Problem) -> Iterator[Problem]:
         yield from (replace(p, mask=mask) for mask in _simpler_masks(p.mask, p.len_k))
 
 
+def _fewer_sequences(p: Problem) -> Iterator[Problem]:
+    """As a plain call of one sequence; without one of the sequences; without what is left over."""
+    for q, k in zip(p.seqlens_q or (p.len_q,) * p.batch, p.seqlens_k, strict=True):
+        if q:
+            yield replace(
+                p, batch=1, len_q=q, len_k=k, seqlens_q=(), seqlens_k=(), longest=(0, 0), page=0,
+                spare=0,
+            )  # fmt: skip
+    if len(p.seqlens_k) > 1:
+        for at in range(len(p.seqlens_k)):
+            yield from _dealt(
+                p,
+                p.seqlens_q[:at] + p.seqlens_q[at + 1 :],
+                p.seqlens_k[:at] + p.seqlens_k[at + 1 :],
+            )
+    if p.longest != (0, 0):
+        yield replace(p, longest=(0, 0))
+    if p.spare:
+        yield replace(p, spare=0)
+
+
+def _shorter_sequences(p: Problem) -> Iterator[Problem]:
+    """One sequence with fewer queries, or keys, or both; smaller pages."""
+    for at, n in enumerate(p.seqlens_q):
+        for fewer in dict.fromkeys((0, 1, n // 2, n - 1)):
+            if 0 <= fewer < n:
+                queries = (*p.seqlens_q[:at], fewer, *p.seqlens_q[at + 1 :])
+                yield from _dealt(p, queries, p.seqlens_k)
+                if p.seqlens_k[at] > fewer:
+                    keys = (*p.seqlens_k[:at], fewer, *p.seqlens_k[at + 1 :])
+                    yield from _dealt(p, queries, keys)
+    for at, n in enumerate(p.seqlens_k):
+        for fewer in dict.fromkeys((0, 1, n // 2, n - 1)):
+            if 0 <= fewer < n:
+                yield from _dealt(
+                    p, p.seqlens_q, (*p.seqlens_k[:at], fewer, *p.seqlens_k[at + 1 :])
+                )
+    if p.page:
+        for fewer in (1, p.len_q // 2, p.len_q - 1):
+            if 0 < fewer < p.len_q:
+                yield replace(p, len_q=fewer)
+        fewest = max(1, -(-max(p.seqlens_k) // p.page)) * p.page
+        if fewest < p.len_k:
+            yield replace(p, len_k=fewest)
+
+
+def _dealt(p: Problem, queries: tuple[int, ...], keys: tuple[int, ...]) -> Iterator[Problem]:
+    """The problem with such sequences, where it is one."""
+    if p.page:
+        yield replace(p, batch=len(keys), seqlens_k=keys)
+    elif sum(queries):
+        yield replace(p, len_q=sum(queries), len_k=sum(keys), seqlens_q=queries, seqlens_k=keys)
+
+
 def _bias_in_scores(p: Problem) -> Iterator[Problem]:
     """The scores that a bias makes, made by q and k instead and the mask left out."""
     if p.mask is None or p.mask.bias == Fill():
@@ -338,7 +402,7 @@ def _simpler_masks(m: Mask, keys: int) -> Iterator[Mask]:
 
 def _fewer_heads(p: Problem) -> Iterator[Problem]:
     for batch in (1, 2):
-        if p.batch > batch:
+        if p.batch > batch and not p.seqlens_k:
             yield _follow(p, replace(p, batch=batch))
     group = p.heads // p.kv_heads
     for kv in (1, 2):

@@ -22,6 +22,7 @@ from flashcheck.inputs import LAYOUTS, Layout
 from flashcheck.kernel import OPTIONS
 from flashcheck.masks import HIDES, BiasDtype, Hides, Kind, Mask
 from flashcheck.problem import Problem
+from flashcheck.sequences import PACKINGS, PAGES, pack, paged
 
 HEAD_DIMS: tuple[int, ...] = (
     16, 1, 2, 3, 8, 24, 32, 33, 40, 64, 72, 80, 96, 128, 192, 256,
@@ -123,7 +124,8 @@ class Space:
 
     mask_forms are (kind, dtype, rank); `causal_square` restricts is_causal to Lq = Lk; `aligned`
     says that is_causal has the alignment of windows and ALiBi, at the ends: where it has not,
-    they are combined with Lq = Lk only.
+    they are combined with Lq = Lk only. `dense` says that it takes calls that are neither a packed
+    batch nor on a paged cache, and `pages` the sizes of pages.
     `backward` says that the kernel brings a backward, whose gradients are to be checked.
     `max_heads` bounds batch * heads of a problem, `work` batch * heads * len_q * len_k *
     (dim + dim_v).
@@ -141,6 +143,8 @@ class Space:
     empty_keys: bool = True
     causal_square: bool = False
     aligned: bool = False
+    dense: bool = True
+    pages: tuple[int, ...] = tuple(sorted({*PAGES} - {0}))
     backward: bool = False
     max_length: int = 513
     max_heads: int = 256
@@ -348,6 +352,7 @@ def _counts(space: Space) -> tuple[int, ...]:
 
 _FURTHER: dict[str, Sequence[Any]] = {
     "window_size": WINDOWS, "softcap": SOFTCAPS, **PER_HEAD, "num_splits": SPLITS,
+    "cu_seqlens_q": PACKINGS, "block_table": PAGES,
 }  # fmt: skip
 """What is drawn for options that few kernels have: where a kernel lacks one, nothing is."""
 
@@ -368,7 +373,7 @@ def _forms(space: Space) -> Sequence[tuple[Kind, BiasDtype, int, str]]:
 def _assemble(space: Space, draws: tuple[int, ...]) -> Problem:
     (grid, len_q, len_k, dim, dim_v, scores, size, at, noise, values, v_size, v_at, seed,
      scale, causal, mask, amount, form, layout, *further) = draws  # fmt: skip
-    window, softcap, alibi_slopes, sinks, num_splits = (
+    window, softcap, alibi_slopes, sinks, num_splits, packing, page = (
         choices[i] for choices, i in zip(_FURTHER.values(), further, strict=True)
     )
     lengths = _upto(space.max_length)
@@ -399,6 +404,13 @@ def _assemble(space: Space, draws: tuple[int, ...]) -> Problem:
         layout=space.layouts[max(0, layout - len(space.layouts))],
         scores=list(SCORES)[scores], values=list(VALUES)[values],
     )  # fmt: skip
+    if packing == "none" and page == 0 and not space.dense:
+        packing, page = PACKINGS[-1 - seed % 5], PAGES[-1 - seed % 8]
+    pages = [size for size in PAGES if size in space.pages]
+    if packing != "none" and "cu_seqlens_q" in space.options:
+        p = pack(p, packing, space.aligned)
+    elif page and pages:
+        p = paged(p, page if page in pages else pages[seed % len(pages)], space.aligned)
     return filled(p, MAGNITUDES[size], at, NOISES[noise], SIZES[v_size], v_at)
 
 

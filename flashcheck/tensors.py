@@ -10,7 +10,7 @@ import numpy as np
 
 from flashcheck import arena
 from flashcheck.formats import DTYPES, FLOAT8, Array, Bools
-from flashcheck.inputs import Inputs
+from flashcheck.inputs import LENGTHS, PER_HEAD, Inputs
 
 if TYPE_CHECKING:
     import torch
@@ -34,13 +34,13 @@ def keywords(x: Inputs, device: str | torch.device = "cpu") -> dict[str, Any]:
 
 
 def on_device(options: Mapping[str, object], device: str | torch.device) -> dict[str, Any]:
-    """`Inputs.options` with the numbers of each head as float32 tensors on a device."""
+    """`Inputs.options`: numbers of each head as float32 tensors on a device, lengths as int32."""
     import torch
 
-    per_head = ("alibi_slopes", "sinks")
+    dtypes = dict.fromkeys(PER_HEAD, torch.float32) | dict.fromkeys(LENGTHS, torch.int32)
     return {
-        name: torch.tensor(value, dtype=torch.float32, device=device)
-        if name in per_head and value is not None
+        name: torch.tensor(value, dtype=dtypes[name], device=device)
+        if name in dtypes and value is not None
         else value
         for name, value in options.items()
     }

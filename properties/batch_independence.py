@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +23,11 @@ def batch_independence(case: Case, judge: Judge) -> None:
     mask = x.mask
     if mask is not None and mask.ndim == 4 and mask.shape[0] > 1:
         mask = mask[one]
-    alone = x.with_(q=x.q[one], k=x.k[one], v=x.v[one], mask=mask)
+    alone = x.with_(
+        q=x.q[one], k=x.k[one], v=x.v[one], mask=mask,
+        seqlens_k=None if x.seqlens_k is None else x.seqlens_k[one],
+        pages=None if x.pages is None else replace(x.pages, table=x.pages.table[one]),
+    )  # fmt: skip
     bound, rows = case.exact_bound(), case.judged_rows()[one]
     first, second = case.run(), case.run(alone)
     judge.within(

@@ -12,13 +12,14 @@ from flashcheck.law import Subject, law
 
 
 def applies(case: Case) -> bool:
-    x = case.inputs
-    return 0 < case.problem.len_k <= 256 and not (x.is_causal or x.placed or x.sinks is not None)
+    return 0 < case.problem.len_k <= 256 and not case.inputs.is_causal and case.space.dense
 
 
 @law("doubling every key leaves out as it was and adds ln 2 to lse", applies=applies)
 def key_doubling(case: Case, judge: Judge) -> None:
-    x = case.inputs
+    x = case.inputs.unplaced()
+    if x.sinks is not None:
+        x = x.with_(sinks=None)
     mask = x.mask
     # A mask that is the same for every key goes on being so.
     if mask is not None and mask.shape[-1] == x.k.shape[2]:
@@ -28,9 +29,11 @@ def key_doubling(case: Case, judge: Judge) -> None:
         v=np.concatenate([x.v, x.v], 2),
         mask=mask,
     )
-    first, second, rows = case.exact_bound(), case.exact_bound(twice), case.judged_rows()
-    judge.within("out", case.out(twice), case.out(), first.out + second.out, judged=rows[..., None])
-    lse = case.lse(), case.lse(twice)
+    first, second, rows = case.exact_bound(x), case.exact_bound(twice), case.judged_rows(x)
+    judge.within(
+        "out", case.out(twice), case.out(x), first.out + second.out, judged=rows[..., None]
+    )
+    lse = case.lse(x), case.lse(twice)
     if lse[0] is not None and lse[1] is not None:
         expected = lse[0] + np.log(2.0)
         size = np.abs(np.where(np.isfinite(expected), expected, 0.0))

@@ -32,7 +32,8 @@ def neutral(case: Case) -> list[Inputs]:
         same.append(x.with_(passed=frozenset({"enable_gqa"})))
     if "attn_mask" in options and x.mask is None:
         same.append(x.with_(passed=frozenset({"attn_mask"})))
-        if not x.is_causal and ("bool", "float32", 4) in case.space.mask_forms:
+        alone = not x.is_causal and x.seqlens_k is None
+        if alone and ("bool", "float32", 4) in case.space.mask_forms:
             full = np.ones((x.q.shape[0], 1, x.q.shape[2], x.k.shape[2]), bool)
             same.append(x.with_(mask=full))
     return same
