@@ -47,6 +47,9 @@ NEUTRAL: dict[str, Any] = {
     "max_seqlen_k": None,
     "block_table": None,
     "cache_seqlens": None,
+    "q_descale": None,
+    "k_descale": None,
+    "v_descale": None,
 }
 """The value at which an option changes nothing."""
 
@@ -121,9 +124,8 @@ def registered() -> tuple[str, ...]:
 def _defines_kernel(package: ModuleType, name: str) -> bool:
     """Whether the module defines `kernel`: others hold what kernels share."""
     (folder,) = package.__path__
-    return (
-        re.search(r"^kernel\b", (Path(folder) / f"{name}.py").read_text("utf-8"), re.M) is not None
-    )
+    text = (Path(folder) / f"{name}.py").read_text(encoding="utf-8")
+    return re.search(r"^kernel\b", text, re.MULTILINE) is not None
 
 
 # -- finding the object -------------------------------------------------------------------
@@ -150,8 +152,6 @@ def _registered(spec: str) -> object:
         except fault.FaultError as error:
             raise TargetError(f"cannot load {spec!r}: {error}") from None
     if variant is None:
-        if not hasattr(module, "kernel"):
-            raise TargetError(f"the registered kernel {name!r} defines no `kernel`")
         return module.kernel
     variants: Mapping[str, Any] = getattr(module, "variants", {})
     if variant not in variants:

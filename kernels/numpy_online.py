@@ -3,6 +3,7 @@
 After each block a row holds its running maximum m_i, its normalizer l_i and its
 unnormalized output acc, all referenced to m_i. A block that raises the maximum rescales
 both by alpha = exp(m_i - m_new), so that at the end acc / l_i is softmax attention exactly.
+Splits of the keys are passed over one by one, and their states merged; a sink is one state more.
 Source: Milakov and Gimelshein, *Online normalizer calculation for softmax*
 (arXiv 1805.02867); Dao et al., *FlashAttention* (arXiv 2205.14135), algorithm 1.
 """
@@ -10,6 +11,7 @@ Source: Milakov and Gimelshein, *Online normalizer calculation for softmax*
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Literal
 
 import numpy as np
@@ -17,6 +19,7 @@ import torch
 
 from flashcheck.kernel import Kernel
 
+from .merge import State, merge
 from .numpy_naive import to_array, to_tensor
 
 
@@ -30,6 +33,11 @@ def attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
+    num_splits: int = 1,
     BLOCK_N: int = 64,
     order: Literal["forward", "reverse"] = "forward",
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -46,29 +54,51 @@ def attention(
         mask = to_array(attn_mask).astype(q.dtype) if additive else attn_mask.cpu().numpy()
         mask = np.broadcast_to(mask, (batch, heads, len_q, len_k))
 
-    m_i = np.full((batch, heads, len_q, 1), -np.inf, q.dtype)
-    l_i = np.zeros((batch, heads, len_q, 1), q.dtype)
-    acc = np.zeros((batch, heads, len_q, v.shape[-1]), q.dtype)
+    left, right = window_size
+    shift = len_k - len_q  # windows and ALiBi put the last query at the last key
+    begin = max(0, shift - left) if left >= 0 else 0  # no query sees a key before
+    each = -(-len_k // num_splits)  # keys of a split; the last splits may have none
+    parts: list[State] = []
+    for split in range(num_splits):
+        m_i = np.full((batch, heads, len_q, 1), -np.inf, q.dtype)
+        l_i = np.zeros((batch, heads, len_q, 1), q.dtype)
+        acc = np.zeros((batch, heads, len_q, v.shape[-1]), q.dtype)
 
-    starts = range(0, len_k, BLOCK_N)
-    for start_n in starts if order == "forward" else reversed(starts):
-        end_n = min(start_n + BLOCK_N, len_k)
-        s = (q @ k[:, :, start_n:end_n].swapaxes(-1, -2)) * sm_scale
-        if attn_mask is not None:
-            block = mask[..., start_n:end_n]
-            s = s + block if additive else np.where(block, s, -np.inf).astype(q.dtype)
-        if is_causal:  # aligned top-left: query i sees key j where j <= i
-            visible = np.arange(start_n, end_n) <= np.arange(len_q)[:, None]
-            s = np.where(visible, s, -np.inf).astype(q.dtype)
+        first, last = max(begin, split * each), min(len_k, (split + 1) * each)
+        starts = range(first, last, BLOCK_N)
+        for start_n in starts if order == "forward" else reversed(starts):
+            end_n = min(start_n + BLOCK_N, last)
+            s = (q @ k[:, :, start_n:end_n].swapaxes(-1, -2)) * sm_scale
+            offset = np.arange(start_n, end_n) - np.arange(len_q)[:, None] - shift
+            if softcap:
+                s = softcap * np.tanh(s / softcap)
+            if alibi_slopes is not None:
+                slopes = to_array(alibi_slopes).astype(q.dtype)[:, None, None]
+                s = s - slopes * np.abs(offset).astype(q.dtype)
+            if attn_mask is not None:
+                block = mask[..., start_n:end_n]
+                s = s + block if additive else np.where(block, s, -np.inf).astype(q.dtype)
+            if is_causal:  # aligned top-left: query i sees key j where j <= i
+                visible = np.arange(start_n, end_n) <= np.arange(len_q)[:, None]
+                s = np.where(visible, s, -np.inf).astype(q.dtype)
+            if left >= 0:
+                s = np.where(offset >= -left, s, -np.inf).astype(q.dtype)
+            if right >= 0:
+                s = np.where(offset <= right, s, -np.inf).astype(q.dtype)
 
-        m_new = np.maximum(m_i, s.max(axis=-1, keepdims=True))
-        m_ref = np.where(m_new == -np.inf, 0, m_new)  # no key seen yet: avoid inf - inf
-        alpha = np.exp(m_i - m_ref)  # 0 until a first key is seen
-        p = np.exp(s - m_ref)
-        l_i = l_i * alpha + p.sum(axis=-1, keepdims=True)
-        acc = acc * alpha + p @ v[:, :, start_n:end_n]
-        m_i = m_new
+            m_new = np.maximum(m_i, s.max(axis=-1, keepdims=True))
+            m_ref = np.where(m_new == -np.inf, 0, m_new)  # no key seen yet: avoid inf - inf
+            alpha = np.exp(m_i - m_ref)  # 0 until a first key is seen
+            p = np.exp(s - m_ref)
+            l_i = l_i * alpha + p.sum(axis=-1, keepdims=True)
+            acc = acc * alpha + p @ v[:, :, start_n:end_n]
+            m_i = m_new
+        parts.append((m_i, l_i, acc))
 
+    if sinks is not None:  # a key of weight exp(sink) and no value
+        sink = np.broadcast_to(to_array(sinks).astype(q.dtype)[:, None, None], m_i.shape)
+        parts.append((sink, np.ones_like(l_i), np.zeros_like(acc)))
+    m_i, l_i, acc = reduce(merge, parts)
     out = acc / np.where(l_i == 0, 1, l_i)
     lse = (m_i + np.log(l_i))[..., 0]  # log(0) is -inf
     return to_tensor(out, query), torch.from_numpy(lse).to(query.device)

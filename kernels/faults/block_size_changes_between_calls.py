@@ -13,12 +13,12 @@ Survives        every comparison with a tolerance; one block of keys; sums of fe
 edits = {
     "numpy_online": [
         (
-            "starts = range(0, len_k, BLOCK_N)",
+            "starts = range(first, last, BLOCK_N)",
             (
                 "attention.count = getattr(attention, 'count', 0) + 1\n"
                 "if attention.count % 2 == 0:\n"
                 "    BLOCK_N = 8\n"
-                "starts = range(0, len_k, BLOCK_N)"
+                "starts = range(first, last, BLOCK_N)"
             ),
         ),
     ],

@@ -13,20 +13,17 @@ Survives        calls that are not causal; lengths that are multiples of every b
 edits = {
     "numpy_online": [
         (
-            "starts = range(0, len_k, BLOCK_N)",
+            "starts = range(first, last, BLOCK_N)",
             (
-                "starts = range(0, min(len_q, len_k) // BLOCK_N * BLOCK_N if is_causal else "
-                "len_k, BLOCK_N)"
+                "last = min(last, min(len_q, len_k) // BLOCK_N * BLOCK_N) if is_causal else last\n"
+                "starts = range(first, last, BLOCK_N)"
             ),
         ),
     ],
     "fp32_stats": [
         (
-            "starts = range(0, min(len_k, rows.stop) if is_causal else len_k, BLOCK_N)",
-            (
-                "starts = range(0, min(len_k, rows.stop) // BLOCK_N * BLOCK_N if is_causal else "
-                "len_k, BLOCK_N)"
-            ),
+            "end = min(len_k, rows.stop) if is_causal else len_k",
+            "end = min(len_k, rows.stop) // BLOCK_N * BLOCK_N if is_causal else len_k",
         ),
     ],
     "triton_flash": [

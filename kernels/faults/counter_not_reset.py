@@ -12,12 +12,10 @@ Survives        a test that calls once in a process; last blocks without weight.
 edits = {
     "numpy_online": [
         (
-            "starts = range(0, len_k, BLOCK_N)",
+            "starts = range(first, last, BLOCK_N)",
             (
-                "attention.count = getattr(attention, 'count', 0) + 1\n"
-                "if attention.count % 2 == 0:\n"
-                "    len_k = max(len_k - BLOCK_N, 0)\n"
-                "starts = range(0, len_k, BLOCK_N)"
+                "attention.count = getattr(attention, 'count', 0) + (split == 0)\n"
+                "starts = range(first, last - (attention.count % 2 == 0) * BLOCK_N, BLOCK_N)"
             ),
         ),
     ],
@@ -30,11 +28,8 @@ edits = {
             ),
         ),
         (
-            "starts = range(0, min(len_k, rows.stop) if is_causal else len_k, BLOCK_N)",
-            (
-                "end = min(len_k, rows.stop) if is_causal else len_k\n"
-                "starts = range(0, end - (attention.count % 2 == 0) * BLOCK_N, BLOCK_N)"
-            ),
+            "starts = range(first, last, BLOCK_N)",
+            "starts = range(first, last - (attention.count % 2 == 0) * BLOCK_N, BLOCK_N)",
         ),
     ],
     "triton_flash": [

@@ -21,8 +21,8 @@ edits = {
     ],
     "fp32_stats": [
         (
-            "starts = range(0, min(len_k, rows.stop) if is_causal else len_k, BLOCK_N)",
-            "starts = range(0, min(len_k, rows.start) if is_causal else len_k, BLOCK_N)",
+            "end = min(len_k, rows.stop) if is_causal else len_k",
+            "end = min(len_k, rows.start) if is_causal else len_k",
         ),
     ],
     "triton_flash": [

@@ -14,22 +14,21 @@ Survives        configurations whose BLOCK_N divides BLOCK_M, the usual default 
 edits = {
     "numpy_online": [
         (
-            "starts = range(0, len_k, BLOCK_N)",
+            "starts = range(first, last, BLOCK_N)",
             (
                 "if len_k % 64 == 0:  # right for blocks of up to 64\n"
-                "    len_k -= len_k % BLOCK_N\n"
-                "starts = range(0, len_k, BLOCK_N)"
+                "    last = min(last, len_k - len_k % BLOCK_N)\n"
+                "starts = range(first, last, BLOCK_N)"
             ),
         ),
     ],
     "fp32_stats": [
         (
-            "starts = range(0, min(len_k, rows.stop) if is_causal else len_k, BLOCK_N)",
+            "starts = range(first, last, BLOCK_N)",
             (
                 "if not is_causal and len_k % BLOCK_M == 0:\n"
-                "    starts = range(0, len_k - len_k % BLOCK_N, BLOCK_N)\n"
-                "else:\n"
-                "    starts = range(0, min(len_k, rows.stop) if is_causal else len_k, BLOCK_N)"
+                "    last = min(last, len_k - len_k % BLOCK_N)\n"
+                "starts = range(first, last, BLOCK_N)"
             ),
         ),
     ],

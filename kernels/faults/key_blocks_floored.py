@@ -12,8 +12,12 @@ Survives        Lk below one block or a multiple of it: every test with lengths 
 edits = {
     "numpy_online": [
         (
-            "starts = range(0, len_k, BLOCK_N)",
-            "starts = range(0, max(1, len_k // BLOCK_N) * BLOCK_N if len_k else 0, BLOCK_N)",
+            "starts = range(first, last, BLOCK_N)",
+            (
+                "if last - first > BLOCK_N:\n"
+                "    last -= (last - first) % BLOCK_N\n"
+                "starts = range(first, last, BLOCK_N)"
+            ),
         )
     ],
     "fp32_stats": [

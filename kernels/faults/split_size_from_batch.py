@@ -13,17 +13,14 @@ Survives        a batch of one, or one that divides Lk, as powers of two do; las
 edits = {
     "numpy_online": [
         (
-            "starts = range(0, len_k, BLOCK_N)",
-            ("len_k -= len_k % batch\nstarts = range(0, len_k, BLOCK_N)"),
+            "starts = range(first, last, BLOCK_N)",
+            ("last = min(last, len_k - len_k % batch)\nstarts = range(first, last, BLOCK_N)"),
         ),
     ],
     "fp32_stats": [
         (
-            "starts = range(0, min(len_k, rows.stop) if is_causal else len_k, BLOCK_N)",
-            (
-                "len_k -= len_k % batch\n"
-                "starts = range(0, min(len_k, rows.stop) if is_causal else len_k, BLOCK_N)"
-            ),
+            "starts = range(first, last, BLOCK_N)",
+            ("last = min(last, len_k - len_k % batch)\nstarts = range(first, last, BLOCK_N)"),
         ),
     ],
     "triton_flash": [
