@@ -70,8 +70,7 @@ def attention(
     for start_m in range(0, len_q, BLOCK_M):
         rows = slice(start_m, min(start_m + BLOCK_M, len_q))
         q = query[:, :, rows].to(stats)
-        # Keys that no query of the block sees, right of the diagonal or outside the window, are
-        # never visited.
+        # Blocks that no query sees, right of the diagonal or outside the window, are never visited.
         begin = max(0, rows.start + shift - left) if left >= 0 else 0
         end = min(len_k, rows.stop) if is_causal else len_k
         if right >= 0:
@@ -85,8 +84,9 @@ def attention(
                 m_i = sinks.to(stats)[:, None, None].expand_as(m_i)
                 l_i = torch.ones_like(m_i)
 
-            first, last = max(begin, split * each), min(end, (split + 1) * each)
-            starts = range(first, last, BLOCK_N)
+            first, last = split * each, min(len_k, (split + 1) * each)
+            first += max(0, begin - first) // BLOCK_N * BLOCK_N
+            starts = range(first, min(end, last), BLOCK_N)
             for start_n in starts if order == "forward" else reversed(starts):
                 cols = slice(start_n, min(start_n + BLOCK_N, last))
                 k, v = key[:, :, cols].to(stats), value[:, :, cols].to(stats)

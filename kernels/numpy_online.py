@@ -56,7 +56,7 @@ def attention(
 
     left, right = window_size
     shift = len_k - len_q  # windows and ALiBi put the last query at the last key
-    begin = max(0, shift - left) if left >= 0 else 0  # no query sees a key before
+    begin = max(0, shift - left) if left >= 0 else 0  # the first key that any query sees
     each = -(-len_k // num_splits)  # keys of a split; the last splits may have none
     parts: list[State] = []
     for split in range(num_splits):
@@ -64,7 +64,8 @@ def attention(
         l_i = np.zeros((batch, heads, len_q, 1), q.dtype)
         acc = np.zeros((batch, heads, len_q, v.shape[-1]), q.dtype)
 
-        first, last = max(begin, split * each), min(len_k, (split + 1) * each)
+        first, last = split * each, min(len_k, (split + 1) * each)
+        first += max(0, begin - first) // BLOCK_N * BLOCK_N
         starts = range(first, last, BLOCK_N)
         for start_n in starts if order == "forward" else reversed(starts):
             end_n = min(start_n + BLOCK_N, last)

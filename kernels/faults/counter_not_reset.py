@@ -28,8 +28,11 @@ edits = {
             ),
         ),
         (
-            "starts = range(first, last, BLOCK_N)",
-            "starts = range(first, last - (attention.count % 2 == 0) * BLOCK_N, BLOCK_N)",
+            "starts = range(first, min(end, last), BLOCK_N)",
+            (
+                "last -= (attention.count % 2 == 0) * BLOCK_N\n"
+                "starts = range(first, min(end, last), BLOCK_N)"
+            ),
         ),
     ],
     "triton_flash": [

@@ -24,11 +24,11 @@ edits = {
     ],
     "fp32_stats": [
         (
-            "starts = range(first, last, BLOCK_N)",
+            "starts = range(first, min(end, last), BLOCK_N)",
             (
                 "if not is_causal and len_k % BLOCK_M == 0:\n"
                 "    last = min(last, len_k - len_k % BLOCK_N)\n"
-                "starts = range(first, last, BLOCK_N)"
+                "starts = range(first, min(end, last), BLOCK_N)"
             ),
         ),
     ],

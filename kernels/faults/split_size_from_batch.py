@@ -19,8 +19,11 @@ edits = {
     ],
     "fp32_stats": [
         (
-            "starts = range(first, last, BLOCK_N)",
-            ("last = min(last, len_k - len_k % batch)\nstarts = range(first, last, BLOCK_N)"),
+            "starts = range(first, min(end, last), BLOCK_N)",
+            (
+                "last = min(last, len_k - len_k % batch)\n"
+                "starts = range(first, min(end, last), BLOCK_N)"
+            ),
         ),
     ],
     "triton_flash": [
