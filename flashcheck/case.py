@@ -15,13 +15,19 @@ from flashcheck.formats import FLOAT8, Array, Bools
 from flashcheck.grad_out import WRT, GradLayout, GradOut, Wrt
 from flashcheck.inputs import Inputs
 from flashcheck.kernel import Target
-from flashcheck.oracle import Value, backward, float64
+from flashcheck.oracle import Value, float64
 from flashcheck.oracle.backward import Gradients
+from flashcheck.oracle.backward import gradients as exact_gradients
 from flashcheck.oracle.backward.float64 import Backward
 from flashcheck.oracle.backward.float64 import backward as float64_backward
 from flashcheck.problem import Problem, elements
 from flashcheck.strategies import Space
 
+DIFFERENTIABLE = frozenset({
+    "scale", "is_causal", "attn_mask", "enable_gqa", "window_size", "softcap", "alibi_slopes",
+    "sinks", "num_splits",
+})  # fmt: skip
+"""Options beside which gradients are checked."""
 
 MOST_EXACT = 4_000
 """Multiply-adds of q.k and P.v up to which gradients are computed in multiple precision: 0.3 s."""
@@ -144,8 +150,10 @@ class Case:
     @property
     def has_gradients(self) -> bool:
         """Whether gradients are to be checked, and something is promised about them."""
-        fixed = self.kernel.masked_rows == "zero" or bool(self.attention().seen.all())
-        return self.space.backward and self.inputs.dtype not in FLOAT8 and fixed
+        x = self.inputs
+        if not self.space.backward or x.dtype in FLOAT8 or not x.used <= DIFFERENTIABLE:
+            return False
+        return self.kernel.masked_rows == "zero" or bool(self.attention().seen.all())
 
     @cached_property
     def dout(self) -> Array:
@@ -182,7 +190,7 @@ class Case:
         key = id(x), id(dout)
         if key not in self._gradient_bounds:
             self._gradient_bounds[key] = gradient_bound(
-                x, dout, self.attention(x), self._backward(dout, x), self.exact_bound(x),
+                x, dout, self.attention(x), self.backward(dout, x), self.exact_bound(x),
                 self.kernel.contract, self.device,
             )  # fmt: skip
         return self._gradient_bounds[key]
@@ -192,14 +200,15 @@ class Case:
 
         Where multiple precision would take seconds they are those of float64, with its radius.
         """
-        back = self._backward(self.dout, self.inputs)
+        back = self.backward(self.dout)
         if elements(self.problem) > MOST_EXACT:
-            return backward.gradients(self.inputs, self.dout, back)
+            return exact_gradients(self.inputs, self.dout, back)
         b, reply = self.gradient_bound(self.dout), self.differentiate(self.dout)
         got = reply.gradients["dq"], reply.gradients["dk"], reply.gradients["dv"]
-        return backward.gradients(self.inputs, self.dout, back, (b.dq, b.dk, b.dv), got)
+        return exact_gradients(self.inputs, self.dout, back, (b.dq, b.dk, b.dv), got)
 
-    def _backward(self, dout: Array, x: Inputs) -> Backward:
+    def backward(self, dout: Array, x: Inputs | None = None) -> Backward:
+        x = self.inputs if x is None else x
         key = id(x), id(dout)
         if key not in self._backwards:
             self._kept[id(x)], self._grad_outs[id(dout)] = x, dout

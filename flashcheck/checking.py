@@ -63,7 +63,7 @@ def check(
     if config is not None and config not in target.configs:
         known = ", ".join(target.kernel.configs or {}) or "none"
         raise ValueError(f"{target.name} has no configuration {config!r}; it has {known}")
-    space = Space(dtype=problem.dtype, mask_forms=_FORMS)
+    space = Space(dtype=problem.dtype, mask_forms=_FORMS, backward=law.backward)
     case = Subject(runner, target, space, runner.device).case(problem, config)
     if cannot := target.not_taken(case.inputs):
         message = f"{target.name} {cannot}, which this problem has: {describe(problem)}"
@@ -139,10 +139,10 @@ def _explain(name: str, case: Case, law: Law, found: Check) -> str:
         )
         if value != default
     )
-    cause = likely(case, law, found)
+    cause = None if law.backward else likely(case, law, found)
     sections = {
         "Likely cause": () if cause is None else (cause.sentence,),
-        "Problem": input_lines(case),
+        "Problem": input_lines(case, law),
         "If this is intended": hints(case, law, found),
         "Again": (
             f"problem = flashcheck.Problem.from_dict({case.problem.to_dict()})",

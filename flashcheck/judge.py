@@ -11,6 +11,11 @@ from flashcheck.formats import Array, Bools
 from flashcheck.verdict import Check, Verdict, Worst
 
 
+def called(output: str) -> str:
+    """How a wrong output is called: one mistake spoils several gradients."""
+    return output if output in ("out", "lse") else "gradient"
+
+
 class Judge:
     """Collects comparisons of one property on one problem.
 
@@ -67,7 +72,7 @@ class Judge:
         if wrong.any() and not self._symptom:
             finite = np.isfinite(got[wrong]) & np.isfinite(expected[wrong])
             kind = "value" if finite.all() else "not finite"
-            self._fail(f"{output} {kind}", self._sentence(output, wrong, watched))
+            self._fail(f"{called(output)} {kind}", self._sentence(output, wrong, watched))
         return ratio
 
     def finite(self, output: str, got: Array, judged: Bools) -> None:

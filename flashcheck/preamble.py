@@ -86,6 +86,19 @@ def _named(target: Target, name: str) -> list[str]:
     return lines
 
 
+def differentiate(target: Target, output: str) -> str:
+    """The function that gives the gradient `output`: dq, dk or dv of sum(out * grad_out)."""
+    turn = ".transpose(1, 2)" if target.kernel.layout == "bshd" else ""
+    return f"""\
+def differentiate(q, k, v, grad_out, wrt="qkv", **options):
+    leaves = [t.detach().requires_grad_(name in wrt) for name, t in zip("qkv", (q, k, v))]
+    result = attention(*(t{turn} for t in leaves), **options)
+    out = result[0] if isinstance(result, (tuple, list)) else result
+    wanted = [t for t in leaves if t.requires_grad]
+    gradients = torch.autograd.grad(out, wanted, grad_out{turn})
+    return dict(zip(wrt, gradients))["{output[1]}"].double()"""
+
+
 def run(target: Target, output: str) -> str:
     """The function that calls the kernel and gives `output`, out or lse, in float64."""
     lines = ["def run(q, k, v, **options):"]

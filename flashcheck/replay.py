@@ -149,7 +149,7 @@ class _Session:
     def _judge(
         self, example: Example, target: Target, law: Law, config: str | None
     ) -> tuple[Status, Check | None, str]:
-        space = Space(dtype=example.dtype)
+        space = Space(dtype=example.dtype, backward=law.backward)
         if example.mask_forms is not None:
             space = replace(space, mask_forms=example.mask_forms)
 

@@ -18,6 +18,7 @@ from flashcheck.bits import PER_HEAD
 from flashcheck.call import Call
 from flashcheck.case import Case, Runner
 from flashcheck.examples import Example
+from flashcheck.grad_out import WRT, GradOut
 from flashcheck.inputs import Inputs
 from flashcheck.kernel import Target
 from flashcheck.law import law_named
@@ -112,6 +113,7 @@ class _Writer:
             ("bits(", literals.BASE64),
             ("read(", _READ.replace("{file}", self.file or "")),
             ("place(", _PLACE),
+            ("differentiate(", preamble.differentiate(self.target, self._gradient)),
             ("run(", preamble.run(self.target, "out" if worst is None else worst.output)),
         )
         first = "\n".join(preamble.environment(self.target, device))
@@ -203,7 +205,28 @@ class _Writer:
     def _call(self, number: int) -> tuple[list[str], str]:
         """Statements that make what a call needs, and the call."""
         lines, tensors, options = self._arguments(number)
-        return lines, f"run({', '.join([*tensors, *options])})"
+        name = "run" if self.traced.calls[number].grad_out is None else "differentiate"
+        return lines, f"{name}({', '.join([*tensors, *options])})"
+
+    @property
+    def _gradient(self) -> str:
+        """The gradient that is asked for: that of the comparison, or of the first tensor."""
+        worst = self.example.check.worst
+        if worst is not None and worst.output in ("dq", "dk", "dv"):
+            return worst.output
+        asked = (call.grad_out.wrt for call in self.traced.calls if call.grad_out is not None)
+        return f"d{next(asked, ('q',))[0]}"
+
+    def _grad_out(self, number: int, upstream: GradOut) -> tuple[list[str], str]:
+        """Statements that make a call's grad_out, and its name."""
+        call, name = self.traced.calls[number], f"grad_out{number + 1}"
+        lines = self._literal(name, call.inputs.dtype, upstream.values)
+        if self.example.device != "cpu":
+            lines.append(f"{name} = {name}.to({quoted(self.example.device)})")
+        if upstream.layout != "contiguous" or call.guard == "nan":
+            where = _strides(call.inputs, self.target, upstream)["grad_out"]
+            lines.append(f"{name} = {_place(name, *where, fill=call.guard)}")
+        return lines, name
 
     def _arguments(self, number: int) -> tuple[list[str], list[str], list[str]]:
         """Statements that make what a call needs, its tensors and its keyword arguments."""
@@ -240,7 +263,14 @@ class _Writer:
         keywords = [f"{name}={text}" for name, text in options.items()]
         if call.config is not None:
             keywords.append(f"**kernel.configs[{quoted(call.config)}]")
-        return lines, [named["q"], named["k"], named["v"]], keywords
+        given = [named["q"], named["k"], named["v"]]
+        if call.grad_out is not None:
+            more, upstream = self._grad_out(number, call.grad_out)
+            lines += more
+            given.append(upstream)
+            if call.grad_out.wrt != WRT:
+                given.append(quoted("".join(call.grad_out.wrt)))
+        return lines, given, keywords
 
     def _options(self, call: Call) -> dict[str, str]:
         known = {*self.target.options, *self.target.required}
@@ -262,7 +292,7 @@ class _Writer:
         check, found = self.example.check, self.traced.comparison
         if check.symptom == "inputs modified":
             return self._unmodified()
-        if check.symptom == "output form":
+        if check.symptom == "output form" and not any(c.grad_out for c in self.traced.calls):
             return self._form()
         if found is None:
             return self._calls_alone()
@@ -394,6 +424,8 @@ class _Writer:
             seen = at.v[b, h, x.visible[b, h, i], element.index[3]]
             low, high = literals.number(seen.min()), literals.number(seen.max())
             return [f"expected = min(max(got, {low}), {high})  # the range of what the row sees"]
+        if worst.output not in ("out", "lse"):
+            return [f"expected = {literals.number(worst.expected)}  # from flashcheck's oracle"]
         exact = float((at.out if worst.output == "out" else at.lse)[element.index])
         close = exact == worst.expected or abs(exact - worst.expected) <= worst.bound / 64
         if x.dtype == "float64" or not close:
@@ -460,9 +492,11 @@ def _tensors(x: Inputs) -> list[tuple[str, str, Any]]:
     return found if x.mask is None else [*found, ("mask", x.mask_dtype, x.mask)]
 
 
-def _strides(x: Inputs, target: Target) -> dict[str, tuple[tuple[int, ...], int]]:
+def _strides(
+    x: Inputs, target: Target, grad_out: GradOut | None = None
+) -> dict[str, tuple[tuple[int, ...], int]]:
     """Strides, of [B, H, L, D], and offset of each tensor as flashcheck lays it out."""
-    plan = arena.plan(arena.key_of(x, target.kernel.layout))
+    plan = arena.plan(arena.key_of(x, target.kernel.layout, grad_out))
     found = {}
     for view in plan.views:
         s = view.strides

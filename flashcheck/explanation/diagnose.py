@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from flashcheck.case import Case
-from flashcheck.explanation import logsums, patterns, phrases, rows
+from flashcheck.explanation import gradients, logsums, patterns, phrases, rows
 from flashcheck.explanation.phrases import keys, row_name, short
 from flashcheck.explanation.weights import (
     MAX_KEYS,
@@ -48,7 +48,13 @@ def diagnose(case: Case, law: Law, check: Check) -> str:
     """The sentence about a failed `check` of `law` on `case`."""
     text = _without_numbers(check)
     if text is None:
-        text = _measured(case, law) or rows.unwritten(case, case.inputs) or _fallback(law, check)
+        text = gradients.sentence(case, check) if law.backward else None
+        text = (
+            text
+            or _measured(case, law)
+            or rows.unwritten(case, case.inputs)
+            or _fallback(law, check)
+        )
     elif check.symptom in ("output not written", "reads hidden keys"):
         text = rows.unwritten(case, case.inputs) or _measured(case, law) or text
     return phrases.sentence_case(text)

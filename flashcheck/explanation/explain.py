@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flashcheck import grad_out
 from flashcheck.case import Case
 from flashcheck.explanation.contrast import contrast
 from flashcheck.explanation.diagnose import diagnose
@@ -17,7 +18,7 @@ from flashcheck.explanation.models import likely
 from flashcheck.explanation.phrases import element, short, times
 from flashcheck.inputs import Inputs
 from flashcheck.law import Law, Subject
-from flashcheck.problem import Problem, describe
+from flashcheck.problem import Problem, describe, describe_fill
 from flashcheck.verdict import Check
 
 WIDTH = 100
@@ -73,10 +74,11 @@ def explain(
     if seed is not None and "--seed" not in command:
         command += f" --seed {seed}"
 
-    cause = likely(case, law, check)
+    # The models of faults are about the forward pass.
+    cause = None if law.backward else likely(case, law, check)
     sections = {
         "Likely cause": () if cause is None else (cause.sentence,),
-        "Smallest input found": input_lines(case),
+        "Smallest input found": input_lines(case, law),
         "Contrast": lines,
         "If this is intended": declared,
     }
@@ -133,7 +135,7 @@ def _number(x: float) -> str:
     return f"{x:.6g}"
 
 
-def input_lines(case: Case) -> tuple[str, ...]:
+def input_lines(case: Case, law: Law | None = None) -> tuple[str, ...]:
     """The problem in words: shapes and options, q, k and v, and few scores."""
     p = case.problem
     lines = describe(p).split("; ")
@@ -141,6 +143,8 @@ def input_lines(case: Case) -> tuple[str, ...]:
         lines = [lines[0].replace("(nothing hidden)", "(captured)"), "q, k and v are captured"]
     if case.config is not None:
         lines[0] += f", config {case.config}"
+    if law is not None and law.backward:
+        lines.append(f"grad_out = {describe_fill(grad_out.recipe(p.seed), 'q')}")
     if any(f.noise != "none" for f in (p.q, p.k, p.v)) or (
         p.mask is not None and p.mask.hides == "random"
     ):

@@ -44,8 +44,8 @@ def hints(case: Case, law: Law, check: Check) -> tuple[str, ...]:
     """What to declare so that the failed `check` of `law` on `case` passes, most telling first."""
     if check.verdict is not Verdict.VIOLATION or check.worst is None:
         return ()
-    # A law about equal bits holds under every contract.
-    if law.name.startswith("poison_"):
+    # A law about equal bits holds under every contract, and no declaration is about gradients.
+    if law.name.startswith("poison_") or law.backward:
         return ()
     # Where the result is not reproducible, a declaration would explain nothing.
     if _holds(case, law, case.kernel) or rows.unwritten(case, case.inputs) is not None:

@@ -85,8 +85,11 @@ def row_name(shape: Sequence[int], row: Sequence[int]) -> str:
     return text
 
 
+_CODE = ("lse", "o", "dq", "dk", "dv", "is_causal", "attn_mask")
+
+
 def sentence_case(text: str) -> str:
     """With a capital first letter, unless it begins with a name of the code, and a full stop."""
-    if text.split(" ")[0].split("[")[0] not in ("lse", "o", "is_causal", "attn_mask"):
+    if text.split(" ")[0].split("[")[0] not in _CODE:
         text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else text + "."
