@@ -2,7 +2,7 @@
 
 A coarse check that it computes attention at all, with every option and any strides; the gate
 is the judge. What the interpreter cannot see is looked at here: the grid, the loads that a
-causal mask saves, and whether the compiler takes the source.
+causal mask or a window saves, and whether the compiler takes the source.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ import torch
 from flashcheck import interpreter
 from flashcheck.formats import FORMATS
 
-pytest.importorskip("triton")
+triton = pytest.importorskip("triton")
 
+tl: Any = importlib.import_module("triton.language")
 flash: Any = importlib.import_module("flashcheck.kernels.triton_flash")
+polynomial: Any = importlib.import_module("flashcheck.kernels.exp2_polynomial")
+tanh, exp2 = flash.tanh, flash.exp2
 INF = math.inf
 SMALL = {"BLOCK_M": 16, "BLOCK_N": 16}
 WIDE = {"BLOCK_M": 32, "BLOCK_N": 64}
@@ -75,21 +78,33 @@ def definition(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *,
     attn_mask: torch.Tensor | None = None, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
+    window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None, sinks: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, float]:  # fmt: skip
-    """out, lse and the largest sum of |q k scale|, in float64."""
+    """out, lse and the largest magnitude that rounds a score, in float64."""
     q, k, v = query.double(), key.double(), value.double()
     head = torch.arange(q.shape[1]) // (q.shape[1] // k.shape[1] if enable_gqa else 1)
     k, v = k[:, head], v[:, head]
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     s = torch.einsum("bhid,bhjd->bhij", q, k) * factor
     size = torch.einsum("bhid,bhjd->bhij", q.abs(), k.abs()) * abs(factor)
+    if softcap:
+        s = softcap * torch.tanh(s / softcap)
+        size += 4 * softcap  # tanh is made of exp: its error is absolute
+    offset = torch.arange(k.shape[2]) - torch.arange(q.shape[2])[:, None] + q.shape[2] - k.shape[2]
+    if alibi_slopes is not None:
+        bias = alibi_slopes.double()[:, None, None] * offset.abs()
+        s, size = s - bias, size + bias
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         s = torch.where(attn_mask, s, -INF)
     elif attn_mask is not None:
         s = s + attn_mask.double()
     if is_causal:
         s = torch.where(torch.ones(s.shape[-2:]).tril().bool(), s, -INF)
-    lse = torch.logsumexp(s, dim=-1)
+    left, right = (w if w >= 0 else 10**6 for w in window_size)
+    s = torch.where((offset >= -left) & (offset <= right), s, -INF)
+    sink = torch.full(s.shape[:3], -INF).double() if sinks is None else sinks.double()[:, None]
+    lse = torch.logsumexp(torch.cat([s, sink.expand(s.shape[:3])[..., None]], -1), dim=-1)
     p = torch.where(torch.isneginf(s), 0, torch.exp(s - torch.nan_to_num(lse, neginf=0)[..., None]))
     return p @ v, lse, float(size.amax()) if size.numel() else 0.0
 
@@ -103,6 +118,10 @@ def visible(*shape: int) -> torch.Tensor:
         seen[..., 2, :16] = False
     return seen
 
+
+# Views that are not contiguous.
+SLOPES = torch.tensor([[0.5, 0.0], [0.25, 0.0], [2.0, 0.0], [0.01, 0.0]])[:, 0]
+SINKS = torch.tensor([[0.0, 9.0], [-3.0, 9.0], [8.0, 9.0], [90.0, 9.0]])[:, 0]
 
 PROBLEMS: dict[str, tuple[dict[str, int], dict[str, Any]]] = {
     "one": ({"Lq": 1, "Lk": 1, "D": 1}, {}),
@@ -137,6 +156,25 @@ PROBLEMS: dict[str, tuple[dict[str, int], dict[str, Any]]] = {
         {"Lk": 40, "D": 8},
         {"attn_mask": torch.randn(20, 40).masked_fill(~visible(20, 40), -INF), "config": WIDE},
     ),
+    "window": ({"B": 2, "H": 2, "Lq": 33, "Lk": 70}, {"window_size": (16, 3), "config": WIDE}),
+    "window of one": ({"Lq": 40, "Lk": 40}, {"window_size": (0, 0)}),
+    "window left": ({"Lq": 70, "Lk": 70}, {"window_size": (17, -1), "config": TALL}),
+    "window right": ({"Lq": 20, "Lk": 70}, {"window_size": (-1, 0)}),
+    "window of few keys": ({"Lq": 70, "Lk": 9}, {"window_size": (2, 4)}),
+    "window beyond int32": ({"Lk": 40}, {"window_size": (2**62, 2**31 - 1)}),
+    "window, causal": ({"Lq": 40, "Lk": 40}, {"window_size": (20, 5), "is_causal": True}),
+    "window, mask": ({"Lk": 90}, {"window_size": (40, 2), "attn_mask": visible(20, 90)}),
+    "softcap": ({"Lk": 40}, {"softcap": 0.5, "scale": 2.0}),
+    "softcap far away": ({"Lk": 40}, {"softcap": 50.0, "scale": 1e-3}),
+    "softcap, bias": ({"Lk": 40}, {"softcap": 2.0, "attn_mask": 3 * torch.randn(20, 40)}),
+    "slopes": ({"H": 4, "Hkv": 2, "Lk": 40}, {"enable_gqa": True, "alibi_slopes": SLOPES}),
+    "sinks": ({"B": 2, "H": 4, "Lk": 40}, {"sinks": SINKS}),
+    "sinks, no key": ({"H": 4, "Lk": 0}, {"sinks": SINKS}),
+    "all": (
+        {"B": 2, "H": 4, "Hkv": 2, "Lq": 33, "Lk": 70, "D": 8},
+        {"enable_gqa": True, "alibi_slopes": SLOPES, "sinks": SINKS, "softcap": 3.0,
+         "window_size": (20, 9), "attn_mask": torch.randn(33, 70), "scale": -2.0},
+    ),
     "no mask on no key": ({"Lk": 0}, {"attn_mask": torch.ones(20, 0, dtype=torch.bool)}),
 }  # fmt: skip
 
@@ -161,6 +199,55 @@ def test_configurations_agree_on_a_maximum_that_arrives_late(config: str) -> Non
     q, k = q.abs(), (torch.arange(133)[:, None] / 32).expand_as(k).half().contiguous()
     check(q, k, v, config=flash.kernel.configs[config])
     check(0 * q + 8, k / 64 - 6.25, v, config=flash.kernel.configs[config])  # scores near -200
+
+
+def _apply(X: Any, Y: Any, N: tl.constexpr, EXP2: tl.constexpr) -> None:
+    at = tl.arange(0, N)
+    x = tl.load(X + at)
+    y = tanh(x) if EXP2 is None else exp2(x, EXP2)
+    tl.store(Y + at, y)
+
+
+def elementwise(x: torch.Tensor, degree: int | None = None) -> torch.Tensor:
+    """tanh of x, or 2^x by a polynomial, in float64."""
+    y = torch.empty_like(x)
+    terms = None if degree is None else polynomial.coefficients(degree)[::-1]
+    with interpreter.faithful():
+        triton.jit(_apply)[(1,)](x, y, N=x.numel(), EXP2=terms)
+    return y.double()
+
+
+def test_tanh() -> None:
+    x = torch.cat([torch.linspace(-20, 20, 4000), torch.logspace(-45, 38, 96)])
+    x = torch.cat([x, -x])
+    y = elementwise(x)
+    assert ((y - x.double().tanh()).abs() <= 10 * 2.0**-24).all()
+    assert torch.equal(y[:4096], -y[4096:])
+    assert elementwise(torch.tensor([INF, -INF])).tolist() == [1.0, -1.0]
+
+
+@pytest.mark.parametrize("degree", [1, 3, 5, 9])
+def test_exp2(degree: int) -> None:
+    x = torch.cat([torch.linspace(-124, 8, 4095), torch.tensor([0.0])])
+    exact = x.double().exp2()
+    error = ((elementwise(x, degree) - exact) / exact).abs().max()
+    assert polynomial.error(degree) / 20 < error <= polynomial.error(degree)
+    assert (elementwise(torch.tensor([-INF, -1e30, -300.0, -124.01]), degree) == 0).all()
+
+
+@pytest.mark.parametrize("variant", flash.variants)
+def test_variants(variant: str) -> None:
+    """What a variant computes is attention within what its contract declares."""
+    kernel = flash.variants[variant]
+    q, k, v = tensors(torch.float16, H=2, Lq=33, Lk=133)
+    q, k = 4 * q.abs(), (torch.arange(133)[:, None] / 48).expand_as(k).half().contiguous()
+    plain, plain_lse = attend(q, k, v, sinks=SINKS[:2], **SMALL)
+    options = kernel.configs["16x16"]
+    out, lse = attend(q, k, v, sinks=SINKS[:2], **options)
+    slack = (kernel.contract.exp_error or 0.0) + 2.0**-20
+    assert not torch.equal(lse, plain_lse)
+    assert (lse - plain_lse).abs().max() <= slack * (1 + plain_lse.abs().max())
+    assert (out - plain).abs().max() <= (2.0**-10 + 2 * slack) * v.abs().max()
 
 
 def test_strides_do_not_matter() -> None:
@@ -202,16 +289,22 @@ def test_what_memory_holds_elsewhere_does_not_matter() -> None:
         check(q, k, v, config=WIDE, **options)
 
 
-def test_blocks_beyond_the_diagonal_are_never_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Whatever loads goes through this function: q once a program, k and v once a block.
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is loaded: q once a program, k and v once a block."""
     native: Any = importlib.import_module("triton.runtime.interpreter")._interpreter
-    loads, load = [], native.load
+    seen: list[Any] = []
+    load = native.load
 
     def counted(*args: Any) -> Any:
-        loads.append(args)
+        seen.append(args)
         return load(*args)
 
     monkeypatch.setattr(native, "load", counted)
+    return seen
+
+
+def test_blocks_beyond_the_diagonal_are_never_loaded(loads: list[Any]) -> None:
     for len_q, len_k, blocks in ((48, 48, 6), (48, 200, 6), (48, 20, 5), (33, 33, 6), (9, 100, 1)):
         q, k, v = tensors(Lq=len_q, Lk=len_k)
         k[:, :, len_q:] = v[:, :, len_q:] = 2.0**16  # hidden, but in memory beside the visible
@@ -220,6 +313,39 @@ def test_blocks_beyond_the_diagonal_are_never_loaded(monkeypatch: pytest.MonkeyP
         out, _ = attend(q, k, v, is_causal=True, **SMALL)
         assert out.isfinite().all()
         assert len(loads) == -(-len_q // 16) + 2 * blocks
+
+
+@pytest.mark.parametrize(
+    ("len_q", "len_k", "window", "blocks"),
+    [
+        # Blocks of 16 queries see 16 places, and those that a window adds.
+        (48, 48, (0, 0), [(0,), (1,), (2,)]),
+        (48, 48, (16, 0), [(0,), (0, 1), (1, 2)]),
+        (48, 48, (17, 0), [(0,), (0, 1), (0, 1, 2)]),
+        (48, 48, (0, 1), [(0, 1), (1, 2), (2,)]),
+        (16, 80, (3, -1), [(3, 4)]),
+        (16, 80, (-1, 0), [(0, 1, 2, 3, 4)]),
+        (9, 80, (0, 0), [(4,)]),
+        (1, 80, (20, 0), [(3, 4)]),
+        (48, 16, (0, 0), [(), (), (0,)]),
+        (40, 10, (5, 2), [(), (0,), (0,)]),
+    ],
+)
+def test_blocks_outside_the_window_are_never_loaded(
+    len_q: int, len_k: int, window: tuple[int, int], blocks: list[tuple[int, ...]],
+    loads: list[Any],
+) -> None:  # fmt: skip
+    q, k, v = tensors(Lq=len_q, Lk=len_k)
+    for block in {*range(len_k // 16)} - {b for row in blocks for b in row}:
+        k[:, :, 16 * block : 16 * block + 16] = v[:, :, 16 * block : 16 * block + 16] = math.nan
+    out, _ = attend(q, k, v, window_size=window, **SMALL)
+    assert out.isfinite().all()
+    assert len(loads) == len(blocks) + 2 * sum(map(len, blocks))
+    loads.clear()
+    mask = torch.ones(len_q, len_k, dtype=torch.bool)
+    masked, _ = attend(q, k, v, window_size=window, attn_mask=mask, **SMALL)
+    assert torch.equal(masked, out)
+    assert len(loads) == len(blocks) + 3 * sum(map(len, blocks))
 
 
 def test_a_grid_takes_any_number_of_heads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,12 +362,24 @@ def test_a_grid_takes_any_number_of_heads(monkeypatch: pytest.MonkeyPatch) -> No
     assert grids == [(300 * 300 * 3,)]  # CUDA's first axis ends at 2^31 - 1, the others at 65,535
 
 
+OPTIONS: dict[str, dict[str, str]] = {
+    "plain": {},
+    "float32 mask": {"Mask": "*fp32"},
+    "bool mask": {"Mask": "*i1"},
+    "window": {"window_left": "i32", "window_right": "i32"},
+    "all": {
+        "Mask": "*fp32", "Slopes": "*fp32", "Sinks": "*fp32", "softcap": "fp32",
+        "window_left": "i32",
+    },
+    "FlashAttention-4's": {},
+}  # fmt: skip
+
+
 @pytest.mark.filterwarnings("ignore")  # Triton's own, about its defaults
-@pytest.mark.parametrize(
-    ("aligned", "mask"), [(True, None), (True, "*fp32"), (False, None), (False, "*i1")]
-)
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("aligned", [True, False])
 def test_the_compiler_takes_it(
-    aligned: bool, mask: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    aligned: bool, options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler: Any = importlib.import_module("triton.compiler")
     target: Any = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", 90, 32)
@@ -251,14 +389,14 @@ def test_the_compiler_takes_it(
     if not isinstance(kernel, jit.JITFunction):
         pytest.skip("TRITON_INTERPRET was set when triton was imported")
     constants: dict[str, Any] = {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_D": 16, "BLOCK_DV": 32}
-    constants["IS_CAUSAL"] = mask is None
+    constants |= {"IS_CAUSAL": options == "plain", "EXP2": None, "RESCALE_THRESHOLD": 0.0}
+    if options == "FlashAttention-4's":
+        constants |= {"EXP2": (0.5, 1.0), "RESCALE_THRESHOLD": 8.0}
+    optional = ("Mask", "Slopes", "Sinks", "softcap", "window_left", "window_right")
+    constants |= {name: None for name in optional if name not in OPTIONS[options]}
     types = dict.fromkeys(kernel.arg_names, "i32")
     types |= dict.fromkeys(("Q", "K", "V", "Out"), "*bf16")
-    types |= {"Lse": "*fp32", "sm_scale": "fp32"}
-    if mask is None:
-        constants["Mask"] = None
-    else:
-        types["Mask"] = mask
+    types |= {"Lse": "*fp32", "sm_scale": "fp32"} | OPTIONS[options]
     if aligned:  # Triton makes constants of integers that are 1
         constants |= dict.fromkeys(("stride_qd", "stride_kd", "stride_vd"), 1)
     types |= dict.fromkeys(constants, "constexpr")
