@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from flashcheck.fills import Fill
 from flashcheck.inputs import Layout
@@ -38,6 +39,13 @@ _BASE = Problem(batch=2, heads=4, kv_heads=2, dim=16, dim_v=16, scores="normal",
 _MASK = Mask(per_batch=True, per_head=True)
 _ENDS: tuple[Hides, ...] = ("head", "tail")
 _KEYLESS = Mask(hides="row", amount=66), Mask(hides="window", amount=7)
+_STAIRS = Fill("stairs", level=0.25, base=0.0625)
+_FURTHER: dict[str, tuple[str, Any]] = {
+    "window_size": ("window", (-1, -1)), "softcap": ("softcap", 0.0),
+    "alibi_slopes": ("alibi_slopes", None), "sinks": ("sinks", None),
+    "num_splits": ("num_splits", 1),
+}  # fmt: skip
+"""Options that few kernels have: the field of a problem, and its neutral value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,8 @@ class _Recipe:
 def openings(space: Space, seed: int) -> Iterator[Problem]:
     """The problems of `space` to begin with; options that it lacks are left out."""
     rng = random.Random(seed)
-    return _problems(_recipes(rng, space.max_length), space, rng)
+    yield from _problems(_recipes(rng, space.max_length), space, rng)
+    yield from _problems(_further(rng), space, rng)
 
 
 def endings(space: Space, seed: int) -> Iterator[Problem]:
@@ -72,6 +81,10 @@ def _problems(recipes: Iterable[_Recipe], space: Space, rng: random.Random) -> I
     for recipe in recipes:
         problem = replace(recipe.problem, dtype=space.dtype, seed=rng.randrange(space.seeds))
         places = rng.randrange(32), rng.randrange(32)
+        wanted = {o for o, (name, value) in _FURTHER.items() if getattr(problem, name) != value}
+        if wanted and wanted.isdisjoint(space.options):
+            continue
+        problem = replace(problem, **dict(_FURTHER[o] for o in wanted - space.options))
         fitted = _fitted(replace(problem, mask=_mask(space, problem.mask)), space)
         if fitted is not None:
             yield filled(fitted, recipe.nats, places[0], 1.0, 1.0, places[1])
@@ -120,6 +133,35 @@ def _recipes(rng: random.Random, longest: int) -> Iterator[_Recipe]:
     yield _Recipe(replace(base, len_q=3, len_k=0, scores="equal", values="ones"))
     wide = replace(base, len_q=20, len_k=some((64, 128)), dim=some((64, 80)), dim_v=40)
     yield _Recipe(replace(wide, scale=some((-0.25, 1.0, 0.125, 0.0))))
+
+
+def _further(rng: random.Random) -> Iterator[_Recipe]:
+    """For kernels that take one of the options at least: windows, softcap and so on."""
+    some, base = rng.choice, _BASE
+    # A window that ends inside blocks, beside more keys than queries, fewer, and as many.
+    window = some((5, 9, 20)), some((0, 1, 3))
+    longer = replace(base, len_q=some((40, 50)), len_k=some((129, 97, 161)), window=window)
+    yield _Recipe(replace(longer, alibi_slopes=_STAIRS))
+    sunk = replace(base, len_q=some((40, 50)), len_k=some((20, 33)), window=(some((3, 7)), 0))
+    yield _Recipe(replace(sunk, sinks=Fill("stairs", level=1.5, base=-2.0)))
+    n = some((40, 50, 70))
+    edge = replace(base, len_q=n, len_k=n, dim=8, dim_v=8, window=some(((0, 0), (0, 2), (-1, 0))))
+    yield _Recipe(replace(edge, num_splits=some((2, 3))))
+    # Scores that reach the cap, added to and hidden after it.
+    biased = replace(_MASK, kind="additive", hides="random", bias=NORMAL)
+    capped = replace(base, len_q=5, len_k=some((33, 65)), softcap=some((5.0, 15.0)), mask=biased)
+    yield _Recipe(replace(capped, scale=some((0.5, 1.7)), scores="rising"), 40.0)
+    # Sinks above every score and below, beside slopes that differ from head to head.
+    few = replace(base, len_q=9, len_k=some((33, 50)), alibi_slopes=_STAIRS)
+    above = Fill("alternate", level=some((110.0, 130.0)))
+    yield _Recipe(replace(few, sinks=above, scores="rising"), some((20.0, 100.0)))
+    # Splits that all but the last are hidden, and more splits than keys.
+    late = replace(base, len_q=17, len_k=some((129, 97, 161)), scores="rising", num_splits=5)
+    head = replace(_MASK, hides="head", amount=70)
+    yield _Recipe(replace(late, mask=head), some((6.0, 20.0)))
+    yield _Recipe(replace(base, len_q=3, len_k=some((5, 7)), num_splits=some((8, 11))), 6.0)
+    high = replace(base, len_q=9, len_k=some((67, 131)), scores="late_max", num_splits=3)
+    yield _Recipe(high, some((110.0, 200.0)))
 
 
 def _mask(space: Space, mask: Mask | None) -> Mask | None:
