@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flashcheck.arena import NUMPY_DTYPES
 from flashcheck.formats import FORMATS
-from flashcheck.inputs import PER_HEAD, Inputs
+from flashcheck.inputs import DESCALES, PER_HEAD, Inputs
 
 _NATIVE = ("bool", "float16", "float32", "float64")
 
@@ -39,7 +39,7 @@ def _named(x: Inputs) -> dict[str, tuple[str, NDArray[Any]]]:
     }
     if x.mask is not None:
         tensors["mask"] = (x.mask_dtype, x.mask)
-    for name in PER_HEAD:
+    for name in (*PER_HEAD, *DESCALES):
         if getattr(x, name) is not None:
             tensors[name] = ("float32", getattr(x, name))
     return tensors
@@ -71,7 +71,7 @@ def unpack(data: bytes, dtype: str, mask_dtype: str) -> dict[str, NDArray[Any]]:
         arrays = safetensors.numpy.load(data)
     except safetensors.SafetensorError as error:
         raise ValueError(str(error)) from error
-    of = {"mask": mask_dtype, **dict.fromkeys(PER_HEAD, "float32")}
+    of = {"mask": mask_dtype, **dict.fromkeys((*PER_HEAD, *DESCALES), "float32")}
     return {n: from_bits(a, of.get(n, dtype)) for n, a in arrays.items()}
 
 

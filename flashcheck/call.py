@@ -98,10 +98,6 @@ class Job:
         inputs = call.inputs
         if inputs.places is not None:
             raise NotImplementedError("a kernel runs a whole call, and this is a part of one")
-        if inputs.factors:
-            raise NotImplementedError(
-                f"this version cannot pass {' and '.join(inputs.factors)} to a kernel"
-            )
         return Job(
             key=arena.key_of(inputs, kernel.layout, call.grad_out),
             options=inputs.options(),

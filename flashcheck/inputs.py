@@ -32,6 +32,9 @@ Layout = Literal[
 PER_HEAD = ("alibi_slopes", "sinks")
 """Options that are a float32 number for each query head."""
 
+DESCALES = ("q_descale", "k_descale", "v_descale")
+"""Options that are float32 factors of float8 tensors."""
+
 LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "block_table", "cache_seqlens")
 """Options that are int32 tensors: where sequences begin, end and lie."""
 
@@ -207,13 +210,18 @@ class Inputs:
         return own or self.seqlens_k is not None
 
     def unplaced(self) -> Inputs:
-        """A plain call on the same tensors without window, ALiBi and sequences, or these inputs."""
-        if not self.placed:
+        """A call on the same tensors in which nothing but is_causal and the mask depends on
+        places: without window, ALiBi, sequences and factors. These inputs where they have none."""
+        if not self.placed and not self.factors:
             return self
-        return self.with_(
+        return self.unscaled().with_(
             window=(-1, -1), alibi_slopes=None, seqlens_q=None, seqlens_k=None, longest=(0, 0),
             pages=None,
         )  # fmt: skip
+
+    def unscaled(self) -> Inputs:
+        """A call on the same tensors without float8's factors."""
+        return self.with_(**dict.fromkeys(DESCALES)) if self.factors else self
 
     @cached_property
     def span(self) -> Span:
@@ -237,8 +245,7 @@ class Inputs:
     @property
     def factors(self) -> tuple[str, ...]:
         """The names of the factors that are given."""
-        names = ("q_descale", "k_descale", "v_descale")
-        return tuple(name for name in names if getattr(self, name) is not None)
+        return tuple(name for name in DESCALES if getattr(self, name) is not None)
 
     def descale(self, of: Literal["q", "k", "v"]) -> Array:
         """The factor of each row of q, k or v, to be multiplied with it: [B, H, L, 1] or ones.
@@ -352,14 +359,14 @@ class Inputs:
         return np.where(np.isneginf(self.mask), -np.inf, 0.0)
 
     def options(self) -> dict[str, object]:
-        """The keyword arguments of the call except attn_mask's tensor and the factors of float8.
+        """The keyword arguments of the call except attn_mask's tensor.
 
-        alibi_slopes and sinks are tuples here, of Hq numbers: a kernel gets float32 tensors.
+        What a kernel gets as a tensor, of float32 or int32, are nested tuples here.
         """
         values: dict[str, object] = {
             "scale": self.scale, "is_causal": self.is_causal, "enable_gqa": self.enable_gqa,
             "window_size": self.window, "softcap": self.softcap,
-            "alibi_slopes": _floats(self.alibi_slopes), "sinks": _floats(self.sinks),
+            **{name: _nested(getattr(self, name)) for name in (*PER_HEAD, *DESCALES)},
             "num_splits": self.num_splits, **self._lengths(),
         }  # fmt: skip
         wanted = self.used | self.passed | self._lengths().keys()
@@ -394,6 +401,7 @@ class Inputs:
             "alibi_slopes": self.alibi_slopes is not None,
             "sinks": self.sinks is not None,
             "num_splits": self.num_splits != 1,
+            **dict.fromkeys(self.factors, True),
             # The longest lengths are passed where they are named.
             **{name: not name.startswith("max_") for name in self._lengths()},
         }
@@ -404,5 +412,8 @@ class Inputs:
         return replace(self, **changes)
 
 
-def _floats(values: Array | None) -> tuple[float, ...] | None:
-    return None if values is None else tuple(map(float, values))
+def _nested(values: Array | None) -> object:
+    """An array as nested tuples, which are equal where their numbers are."""
+    if values is None or values.ndim == 0:
+        return None if values is None else float(values)
+    return tuple(_nested(part) for part in values)

@@ -79,6 +79,9 @@ class Kernel:
     The calling convention is that of torch's scaled_dot_product_attention. Fields declare
     what a signature cannot say; `None` means that the gate finds out by itself.
 
+    descale_block: (queries, keys) of a block that has a float8 factor of its own; None, the
+    default: q_descale, k_descale and v_descale are [B, Hkv].
+
     Errors: TypeError if `fn` cannot be called, ValueError for a field with an unknown value.
     """
 
@@ -102,11 +105,14 @@ class Kernel:
     isolates_masked_nan: bool = False
     propagates_nan: bool = False
     exact_constant_v: bool = False
+    descale_block: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
             raise TypeError(f"fn is a {type(self.fn).__name__}, which cannot be called")
         _check_choices(self)
+        if self.descale_block is not None and min(self.descale_block) < 1:
+            raise ValueError(f"descale_block is {self.descale_block}; a block has 1 row or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +164,13 @@ class Target:
         return f"does not name {' and '.join(missing)}" if missing else ""
 
 
+SDPA_OPTIONS: tuple[str, ...] = ("scale", "is_causal", "attn_mask", "enable_gqa")
+"""Those of torch's scaled_dot_product_attention."""
+
 OPTIONS: tuple[str, ...] = (
-    "scale", "is_causal", "attn_mask", "enable_gqa", "window_size", "softcap", "alibi_slopes",
-    "sinks", "num_splits", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k",
-    "block_table", "cache_seqlens",
+    *SDPA_OPTIONS, "window_size", "softcap", "alibi_slopes", "sinks", "num_splits",
+    "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k", "block_table",
+    "cache_seqlens", "q_descale", "k_descale", "v_descale",
 )  # fmt: skip
 """The options of the kernel contract that this version tests."""
 

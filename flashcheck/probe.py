@@ -7,6 +7,7 @@ in the report. The same exception later, on a problem made of accepted features,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from flashcheck.bounds import arithmetic
 from flashcheck.call import Call, Reply
@@ -14,6 +15,7 @@ from flashcheck.case import Runner
 from flashcheck.fills import Fill
 from flashcheck.formats import DTYPES, FLOAT8
 from flashcheck.grad_out import GradOut, evaluate
+from flashcheck.inputs import DESCALES
 from flashcheck.kernel import OPTIONS, Target
 from flashcheck.masks import Mask
 from flashcheck.problem import Problem
@@ -109,7 +111,8 @@ def probe(runner: Runner, target: Target, dtypes: tuple[str, ...] | None = None)
     declared = target.kernel.dtypes
     spaces: dict[str, Space] = {}
     refused: list[tuple[str, str]] = []
-    wanted = dtypes or (USUAL if declared is None else tuple(d for d in DTYPES if d in declared))
+    every = (*DTYPES, *FLOAT8)
+    wanted = dtypes or (USUAL if declared is None else tuple(d for d in every if d in declared))
     for dtype in dict.fromkeys((*wanted, "float64")):
         # A kernel that takes float64 often computes in float32 all the same, which breaks the
         # contract; so float64 is gated where it is asked for, declared, or all there is.
@@ -170,6 +173,7 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
             ("sinks", replace(base, sinks=Fill())),
             ("num_splits", replace(base, num_splits=2)),
             ("cu_seqlens_q", _in_form(_PACKED, base)),
+            *((f"{of}_descale", _scaled(base, of)) for of in ("qkv" if dtype in FLOAT8 else "")),
         )
         if option in options and prober.takes(problem, f"{dtype} {option}")
     }
@@ -207,6 +211,7 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
         backward=prober.lost < MOST_LOST and prober.differentiates(base),
         empty_keys=empty,
         dense=dense,
+        descale_block=kernel.descale_block,
         pages=pages,
         aligned=kernel.causal_alignment == "bottom_right",
         # The double-double oracle is slower, and Triton's interpreter by far.
@@ -215,6 +220,11 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
         max_heads=INTERPRETED_HEADS if interpreted else 256,
     )
     return space, ""
+
+
+def _scaled(base: Problem, of: str) -> Problem:
+    changes: dict[str, Any] = {f"{of}_descale": Fill(level=0.5)}
+    return replace(base, **changes)
 
 
 def _in_form(form: Problem, base: Problem) -> Problem:
@@ -250,7 +260,8 @@ def _untested(
         )
     else:
         # Of options that are passed together, the first stands for all.
-        others = ("cu_seqlens_k", "max_seqlen_q", "max_seqlen_k", "cache_seqlens")
+        others = ["cu_seqlens_k", "max_seqlen_q", "max_seqlen_k", "cache_seqlens"]
+        others += DESCALES if not {*FLOAT8} & {*spaces} else ()
         missing = [o for o in OPTIONS if o not in target.options and o not in others]
         if missing:
             lines.append(f"{', '.join(missing)}: the signature does not name them")

@@ -10,7 +10,7 @@ import math
 import typing
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from flashcheck.masks import HIDES, Mask
 if TYPE_CHECKING:
     import torch
 
+DescalePer = Literal["tensor", "head", "block"]
+
 FORMAT_VERSION = 1
 """Version of the JSON of a problem. Rises when an old problem would mean other bits."""
 
@@ -32,6 +34,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "hides": HIDES,
     "kind": ("bool", "additive"),
     "layout": LAYOUTS,
+    "descale_per": typing.get_args(DescalePer),
 }
 
 
@@ -76,6 +79,11 @@ class Problem:
     longest: tuple[int, int] = (0, 0)
     page: int = 0
     spare: int = 0
+    q_descale: Fill | None = None
+    k_descale: Fill | None = None
+    v_descale: Fill | None = None
+    descale_per: DescalePer = "head"
+    descale_block: tuple[int, int] = (1, 1)
     layout: Layout = "contiguous"
     scores: str = "equal"
     values: str = "zero"
@@ -98,6 +106,10 @@ class Problem:
             raise ProblemError(f"scale is {self.scale}; it must be finite")
         if len(self.window) != 2 or min(self.window) < -1:
             raise ProblemError(f"window is {self.window}; it must be two numbers, each -1 or more")
+        if len(self.descale_block) != 2 or min(self.descale_block) < 1:
+            raise ProblemError(
+                f"descale_block is {self.descale_block}; it must be 1 or more, twice"
+            )
         if len(self.longest) != 2:
             raise ProblemError(f"longest is {self.longest}; it must be two numbers")
         if not 0 <= self.softcap < math.inf:
@@ -105,7 +117,8 @@ class Problem:
         if self.num_splits < 1:
             raise ProblemError(f"num_splits is {self.num_splits}; it must be at least 1")
         self._check_sequences()
-        for fill in (self.q, self.k, self.v, self.alibi_slopes, self.sinks):
+        fills = (self.q, self.k, self.v, self.alibi_slopes, self.sinks)
+        for fill in (*fills, self.q_descale, self.k_descale, self.v_descale):
             if fill is not None:
                 _check_fill(fill)
         if self.mask is not None:
@@ -247,7 +260,30 @@ def _inputs(p: Problem, _: str) -> Inputs:
         seqlens_k=p.seqlens_k if p.packed or p.page else None,
         longest=p.longest,
         pages=_pages(p) if p.page else None,
+        q_descale=_factors(p.q_descale, p, p.len_q, 0),
+        k_descale=_factors(p.k_descale, p, p.len_k, 1),
+        v_descale=_factors(p.v_descale, p, p.len_k, 2),
+        descale_block=p.descale_block if p.descale_per == "block" else (1, 1),
     )
+
+
+def _factors(fill: Fill | None, p: Problem, length: int, which: int) -> Array | None:
+    """[B, Hkv], all the same per tensor, or [B, Hkv, blocks], of float32 numbers."""
+    if fill is None:
+        return None
+    shape = [p.batch, p.kv_heads, 1, 1]
+    if p.descale_per == "tensor":
+        shape[:2] = [1, 1]
+    if p.descale_per == "block":
+        shape[2] = -(-length // p.descale_block[which > 0])
+    b, h, n, d = shape
+    made = fill.evaluate((b, h, n, d), FORMATS["float32"], _DESCALES[which] + p.seed)[..., 0]
+    if p.descale_per == "block":
+        return made
+    return np.broadcast_to(made[..., 0], (p.batch, p.kv_heads)).copy()
+
+
+_DESCALES = (1 << 42, 1 << 43, 1 << 44)
 
 
 def _pages(p: Problem) -> Pages:
@@ -331,7 +367,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return tuple(_plant(item, where) for item in value)
     if Mask in typing.get_args(hint):
         return None if value is None else _build(Mask, value, where)
-    if name in ("window", "longest", "seqlens_q", "seqlens_k"):
+    if name in ("window", "longest", "seqlens_q", "seqlens_k", "descale_block"):
         if not isinstance(value, list | tuple) or not all(type(x) is int for x in value):
             raise ProblemError(f"{where} must be a list of whole numbers, not {value!r}")
         return tuple(value)
@@ -394,6 +430,11 @@ def describe(p: Problem) -> str:
     if p.packed:
         each = ", ".join(f"{q} on {k}" for q, k in zip(p.seqlens_q, p.seqlens_k, strict=True))
         shapes.append(f"a packed batch of sequences (queries on keys: {each})")
+    for name in ("q_descale", "k_descale", "v_descale"):
+        factor: Fill | None = getattr(p, name)
+        if factor is not None:
+            per = f"block of {p.descale_block}" if p.descale_per == "block" else p.descale_per
+            shapes.append(f"{name} for each {per} {describe_fill(factor, name)}")
     if p.page:
         lengths = ", ".join(map(str, p.seqlens_k))
         shapes.append(f"pages of {p.page} holding {lengths} keys")

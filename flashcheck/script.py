@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flashcheck import arena, literals, preamble
-from flashcheck.bits import PER_HEAD
 from flashcheck.call import Call
 from flashcheck.case import Case, Runner
 from flashcheck.examples import Example
 from flashcheck.grad_out import WRT, GradOut
-from flashcheck.inputs import Inputs
+from flashcheck.inputs import DESCALES, LENGTHS, PER_HEAD, Inputs
 from flashcheck.kernel import Target
 from flashcheck.law import law_named
 from flashcheck.loading import NEUTRAL
@@ -280,11 +279,11 @@ class _Writer:
         return {name: self._value_of(name, value) for name, value in given.items() if name in known}
 
     def _value_of(self, name: str, value: object) -> str:
-        if name not in PER_HEAD or value is None:
+        if name not in (*PER_HEAD, *DESCALES, *LENGTHS) or value is None:
             return repr(value)
-        assert isinstance(value, tuple)
         where = "" if self.example.device == "cpu" else f", device={quoted(self.example.device)}"
-        return f"torch.tensor({list(value)!r}{where})"
+        dtype = ", dtype=torch.int32" if name in LENGTHS else ""
+        return f"torch.tensor({value!r}{dtype}{where})"
 
     # -- the comparison -------------------------------------------------------------------
 

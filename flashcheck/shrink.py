@@ -292,6 +292,20 @@ def _without_options(p: Problem) -> Iterator[Problem]:
             for other in simpler:
                 changes: dict[str, Any] = {name: other}
                 yield replace(p, **changes)
+    if any((p.q_descale, p.k_descale, p.v_descale)):
+        yield replace(p, q_descale=None, k_descale=None, v_descale=None)
+        for name in ("q_descale", "k_descale", "v_descale"):
+            changes = {name: None}
+            yield from (replace(p, **changes),) if getattr(p, name) is not None else ()
+        if p.descale_per != "tensor":
+            yield replace(p, descale_per="tensor", descale_block=(1, 1))
+        two = Fill(level=2.0)
+        once: dict[str, Any] = {
+            name: two for name in ("q_descale", "k_descale", "v_descale")
+            if getattr(p, name) not in (None, two)
+        }  # fmt: skip
+        if once:
+            yield replace(p, **once)
     if p.num_splits > 1:
         fewer = (1, 2, p.num_splits // 2, p.num_splits - 1)
         yield from (replace(p, num_splits=n) for n in fewer if n < p.num_splits)

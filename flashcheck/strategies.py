@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from flashcheck.fills import Fill, Noise, Pattern
 from flashcheck.formats import FORMATS
+from flashcheck.inputs import DESCALES as FACTORS
 from flashcheck.inputs import LAYOUTS, Layout
-from flashcheck.kernel import OPTIONS
+from flashcheck.kernel import SDPA_OPTIONS
 from flashcheck.masks import HIDES, BiasDtype, Hides, Kind, Mask
-from flashcheck.problem import Problem
+from flashcheck.problem import DescalePer, Problem
 from flashcheck.sequences import PACKINGS, PAGES, pack, paged
 
 HEAD_DIMS: tuple[int, ...] = (
@@ -95,6 +96,14 @@ PER_HEAD: dict[str, tuple[Fill | None, ...]] = {
 SPLITS: tuple[int, ...] = (1, 1, 2, 3, 4, 5, 8, 7, 16, 2, 32, 3, 64, 600)
 """Into how many parts the keys are split, beyond their number too."""
 
+DESCALES: tuple[tuple[DescalePer, Fill] | None, ...] = (
+    None, None, ("head", Fill(noise="positive", spread=0.5)), ("tensor", Fill(level=0.5)),
+    ("head", Fill("spike", level=4.0, base=0.25, at=-1)), ("tensor", Fill(level=0.3)),
+    ("block", Fill(noise="positive", spread=0.5)), ("block", Fill("stairs", level=0.25, base=0.5)),
+    ("head", Fill(noise="positive", spread=2.0**-6)), ("block", Fill("spike", level=3.0, base=0.7)),
+)  # fmt: skip
+"""Factors of float8 tensors: each of q, k and v draws noise of its own."""
+
 SQUARES = 9
 """Places of Lq's draw that give one query, or as many queries as keys."""
 
@@ -125,14 +134,14 @@ class Space:
     mask_forms are (kind, dtype, rank); `causal_square` restricts is_causal to Lq = Lk; `aligned`
     says that is_causal has the alignment of windows and ALiBi, at the ends: where it has not,
     they are combined with Lq = Lk only. `dense` says that it takes calls that are neither a packed
-    batch nor on a paged cache, and `pages` the sizes of pages.
+    batch nor on a paged cache, and `pages` the sizes of pages. `descale_block`: see `Kernel`.
     `backward` says that the kernel brings a backward, whose gradients are to be checked.
     `max_heads` bounds batch * heads of a problem, `work` batch * heads * len_q * len_k *
     (dim + dim_v).
     """
 
     dtype: str = "float32"
-    options: frozenset[str] = frozenset(OPTIONS)
+    options: frozenset[str] = frozenset(SDPA_OPTIONS)
     head_dims: tuple[int, ...] = HEAD_DIMS
     dim_v_differs: bool = True
     mask_forms: frozenset[tuple[str, str, int]] = frozenset(
@@ -144,6 +153,7 @@ class Space:
     causal_square: bool = False
     aligned: bool = False
     dense: bool = True
+    descale_block: tuple[int, int] | None = None
     pages: tuple[int, ...] = tuple(sorted({*PAGES} - {0}))
     backward: bool = False
     max_length: int = 513
@@ -347,6 +357,7 @@ def _counts(space: Space) -> tuple[int, ...]:
         len(_forms(space)) or 1,
         2 * len(space.layouts),
         *(len(choices) * (name in space.options) for name, choices in _FURTHER.items()),
+        len(DESCALES) * any(name in space.options for name in FACTORS),
     )
 
 
@@ -373,6 +384,7 @@ def _forms(space: Space) -> Sequence[tuple[Kind, BiasDtype, int, str]]:
 def _assemble(space: Space, draws: tuple[int, ...]) -> Problem:
     (grid, len_q, len_k, dim, dim_v, scores, size, at, noise, values, v_size, v_at, seed,
      scale, causal, mask, amount, form, layout, *further) = draws  # fmt: skip
+    *further, descale = further
     window, softcap, alibi_slopes, sinks, num_splits, packing, page = (
         choices[i] for choices, i in zip(_FURTHER.values(), further, strict=True)
     )
@@ -411,7 +423,21 @@ def _assemble(space: Space, draws: tuple[int, ...]) -> Problem:
         p = pack(p, packing, space.aligned)
     elif page and pages:
         p = paged(p, page if page in pages else pages[seed % len(pages)], space.aligned)
+    p = _scaled(p, DESCALES[descale], space)
     return filled(p, MAGNITUDES[size], at, NOISES[noise], SIZES[v_size], v_at)
+
+
+def _scaled(p: Problem, factors: tuple[DescalePer, Fill] | None, space: Space) -> Problem:
+    if factors is None:
+        return p
+    per, fill = factors
+    if per == "block" and (space.descale_block is None or p.seqlens_k):
+        per = "head"
+    named = {name: fill for name in FACTORS if name in space.options}
+    changes: dict[str, Any] = named | {"descale_per": per}
+    if per == "block":
+        changes["descale_block"] = space.descale_block
+    return replace(p, **changes)
 
 
 def _scale(space: Space, index: int) -> float | None:

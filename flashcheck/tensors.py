@@ -10,7 +10,7 @@ import numpy as np
 
 from flashcheck import arena
 from flashcheck.formats import DTYPES, FLOAT8, Array, Bools
-from flashcheck.inputs import LENGTHS, PER_HEAD, Inputs
+from flashcheck.inputs import DESCALES, LENGTHS, PER_HEAD, Inputs
 
 if TYPE_CHECKING:
     import torch
@@ -34,10 +34,11 @@ def keywords(x: Inputs, device: str | torch.device = "cpu") -> dict[str, Any]:
 
 
 def on_device(options: Mapping[str, object], device: str | torch.device) -> dict[str, Any]:
-    """`Inputs.options`: numbers of each head as float32 tensors on a device, lengths as int32."""
+    """`Inputs.options`, with tensors on a device: float32 numbers and int32 lengths."""
     import torch
 
-    dtypes = dict.fromkeys(PER_HEAD, torch.float32) | dict.fromkeys(LENGTHS, torch.int32)
+    dtypes = dict.fromkeys((*PER_HEAD, *DESCALES), torch.float32)
+    dtypes |= dict.fromkeys(LENGTHS, torch.int32)
     return {
         name: torch.tensor(value, dtype=dtypes[name], device=device)
         if name in dtypes and value is not None

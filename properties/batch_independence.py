@@ -17,7 +17,7 @@ from flashcheck.law import Subject, law
     applies=lambda case: case.problem.batch > 1,
 )
 def batch_independence(case: Case, judge: Judge) -> None:
-    x = case.inputs
+    x = case.inputs.unscaled()
     b = case.problem.seed % x.q.shape[0]
     one = slice(b, b + 1)
     mask = x.mask
@@ -28,8 +28,8 @@ def batch_independence(case: Case, judge: Judge) -> None:
         seqlens_k=None if x.seqlens_k is None else x.seqlens_k[one],
         pages=None if x.pages is None else replace(x.pages, table=x.pages.table[one]),
     )  # fmt: skip
-    bound, rows = case.exact_bound(), case.judged_rows()[one]
-    first, second = case.run(), case.run(alone)
+    bound, rows = case.exact_bound(x), case.judged_rows(x)[one]
+    first, second = case.run(x), case.run(alone)
     judge.within(
         "out", second.outs[0], first.outs[0][one], 2 * bound.out[one], judged=rows[..., None]
     )

@@ -14,7 +14,8 @@ from flashcheck.law import Subject, law
 @law("with V all ones, out is 1", applies=lambda case: case.problem.len_k > 0)
 def constant_v(case: Case, judge: Judge) -> None:
     # A sink takes its share of the weights, and carries no value.
-    x = case.inputs.with_(v=np.ones_like(case.inputs.v), sinks=None)
+    x = case.inputs.unscaled()
+    x = x.with_(v=np.ones_like(x.v), sinks=None)
     out, bound, seen = case.out(x), case.exact_bound(x), case.attention(x).seen[..., None]
     judge.within(
         "out", out, np.broadcast_to(np.where(seen, 1.0, 0.0), out.shape), bound.out, judged=seen

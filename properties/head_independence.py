@@ -15,7 +15,7 @@ from flashcheck.law import Subject, law
     applies=lambda case: case.problem.kv_heads > 1,
 )
 def head_independence(case: Case, judge: Judge) -> None:
-    x = case.inputs
+    x = case.inputs.unscaled()
     g = case.problem.seed % x.k.shape[1]
     heads = slice(g * x.heads_per_kv, (g + 1) * x.heads_per_kv)
     mask = x.mask
@@ -26,8 +26,8 @@ def head_independence(case: Case, judge: Judge) -> None:
         alibi_slopes=None if x.alibi_slopes is None else x.alibi_slopes[heads],
         sinks=None if x.sinks is None else x.sinks[heads],
     )  # fmt: skip
-    bound, rows = case.exact_bound(), case.judged_rows()[:, heads]
-    first, second = case.run(), case.run(alone)
+    bound, rows = case.exact_bound(x), case.judged_rows(x)[:, heads]
+    first, second = case.run(x), case.run(alone)
     judge.within(
         "out", second.outs[0], first.outs[0][:, heads], 2 * bound.out[:, heads],
         judged=rows[..., None],

@@ -19,11 +19,12 @@ from flashcheck.law import Subject, law
     applies=lambda case: case.problem.len_k > 0,
 )
 def score_shift(case: Case, judge: Judge) -> None:
-    x = case.inputs.with_(softcap=0.0, sinks=None)
+    x = case.inputs.unscaled().with_(softcap=0.0, sinks=None)
     q, k, moved = x.q.copy(), x.k.copy(), x.k.copy()
     q[..., 0] = 1.0
     k[..., 0] = 0.0
-    moved[..., 0] = (-512.0, -16.0, 16.0, 200.0)[case.problem.seed % 4]
+    # Representable in every dtype, float8 included.
+    moved[..., 0] = (-256.0, -16.0, 16.0, 192.0)[case.problem.seed % 4]
     first, second = x.with_(q=q, k=k), x.with_(q=q, k=moved)
     shift = x.exact_scale * float(moved[0, 0, 0, 0])
     seen = case.attention(first).seen

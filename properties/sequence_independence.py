@@ -16,7 +16,7 @@ _ALONE = {"seqlens_q": None, "seqlens_k": None, "longest": (0, 0), "pages": None
 def alone(case: Case) -> tuple[int, slice, Inputs]:
     """The batch and the queries of one sequence that has some, and its call: a plain one, or
     packed where the kernel takes no other."""
-    x = case.inputs
+    x = case.inputs.unscaled()
     assert x.seqlens_k is not None
     if x.seqlens_q is None:
         b = case.problem.seed % len(x.seqlens_k)
@@ -50,13 +50,14 @@ def applies(case: Case) -> bool:
 def sequence_independence(case: Case, judge: Judge) -> None:
     b, rows, x = alone(case)
     batch = slice(b, b + 1)
-    first, second = case.exact_bound(), case.exact_bound(x)
+    whole = case.inputs.unscaled()
+    first, second = case.exact_bound(whole), case.exact_bound(x)
     judged = case.judged_rows()[batch, :, rows]
     judge.within(
-        "out", case.out(x), case.out()[batch, :, rows], first.out[batch, :, rows] + second.out,
+        "out", case.out(x), case.out(whole)[batch, :, rows], first.out[batch, :, rows] + second.out,
         judged=judged[..., None],
     )  # fmt: skip
-    lse = case.lse(), case.lse(x)
+    lse = case.lse(whole), case.lse(x)
     if lse[0] is not None and lse[1] is not None:
         judge.within(
             "lse", lse[1], lse[0][batch, :, rows], first.lse[batch, :, rows] + second.lse,

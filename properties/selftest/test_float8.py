@@ -770,5 +770,6 @@ def test_a_recipe_gives_float8_tensors_and_a_kernel_in_process_runs_on_them() ->
     assert flashcheck.assert_within_bound(kernel(*problem.tensors()), problem).ratio <= 1
     with InProcess(Kernel(kernel)) as runner:
         assert runner.call(Call(problem.inputs())).out_dtype == "float16"
-        with pytest.raises(NotImplementedError, match="cannot pass k_descale to a kernel"):
-            runner.call(Call(problem.inputs().with_(k_descale=np.array(2.0))))
+        refused = runner.call(Call(problem.inputs().with_(k_descale=np.array(2.0))))
+        assert refused.status == "unsupported"
+        assert "does not name the option 'k_descale'" in refused.message
