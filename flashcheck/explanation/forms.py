@@ -32,18 +32,21 @@ def padded(text: str) -> str | None:
     text = text.replace(LAST, "min(len_k, start_m + BLOCK_M")
     text = text.replace("\nimport torch\n", "\nimport torch\nfrom torch.nn.functional import pad\n")
     hidden = re.findall(r"\n +s = s\.masked_fill\([^,]*\bj\b[^,]*, (.*)\)\n", text)
-    text, tiles = re.subn(r"min\(start_n \+ BLOCK_N, len_k\)", "start_n + BLOCK_N", text)
-    start, block, rest = text.partition("\n    out = torch.empty(")
-    if len(hidden) != 1 or tiles != 1 or not block:
+    # A split ends at `last`.
+    tile = r"min\(start_n \+ BLOCK_N, (\w+)\)"
+    ends = re.findall(tile, text)
+    start, block, rest = re.sub(tile, "start_n + BLOCK_N", text).partition(
+        "\n    out = torch.empty("
+    )
+    if len(hidden) != 1 or len(ends) != 1 or not block:
         return None
     start += (
-        "\n    tail = -len_k % BLOCK_N"
-        "\n    key, value = pad(key, (0, 0, 0, tail)), pad(value, (0, 0, 0, tail))"
-        "\n    attn_mask = None if attn_mask is None else pad(attn_mask, (0, tail))"
+        "\n    key, value = pad(key, (0, 0, 0, BLOCK_N)), pad(value, (0, 0, 0, BLOCK_N))"
+        "\n    attn_mask = None if attn_mask is None else pad(attn_mask, (0, BLOCK_N))"
     )
     rest, places = re.subn(
         r"\n( +)(m_new = )",
-        rf"\n\1s = s.masked_fill(torch.arange(cols.start, cols.stop) >= len_k, {hidden[0]})"
+        rf"\n\1s = s.masked_fill(torch.arange(cols.start, cols.stop) >= {ends[0]}, {hidden[0]})"
         r"\n\1\2",
         rest,
         count=1,
