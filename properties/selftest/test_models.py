@@ -127,9 +127,11 @@ def test_every_form_of_the_model_without_a_fault_is_right(form: str, dtype: str)
     module.__package__ = "flashcheck.kernels"
     exec(text, vars(module))
     runner = InProcess(module.kernel)
-    options = frozenset({"attn_mask", "is_causal", "scale", "enable_gqa"})
-    space = Space(dtype=dtype, options=options, max_length=130, work=100_000)
-    subject = Subject(runner, runner.start(), space)
+    started = runner.start()
+    space = Space(
+        dtype=dtype, options=frozenset(started.options), max_length=130, work=100_000
+    )  # fmt: skip
+    subject = Subject(runner, started, space)
     for problem, config in itertools.product(openings(space, 1), ("64x64", "16x16_reverse")):
         check = AGREEMENT.check(subject.case(problem, config))
         assert not check.failed, f"{form} is wrong on {problem}"
