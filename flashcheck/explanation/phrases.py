@@ -70,7 +70,7 @@ def join(parts: Sequence[str], last: str = "and") -> str:
 
 def element(output: str, index: Sequence[int]) -> str:
     """Such as "o[b=0, h=0, query=0, d=0]"."""
-    names = ("b", "h", "query", "d")
+    names = ("b", "h", "key" if output in ("dk", "dv") else "query", "d")
     inside = ", ".join(f"{n}={i}" for n, i in zip(names, index, strict=False))
     return f"{'o' if output == 'out' else output}[{inside}]"
 

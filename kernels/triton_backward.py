@@ -1,0 +1,284 @@
+"""FlashAttention's backward pass in Triton, behind triton_flash's forward pass.
+
+From lse, one number a query, the weights of any block are exp(S - lse), so that nothing of size
+Lq x Lk is stored. Three kernels:
+
+    delta  one number a query, sum_d dO_d O_d: what the softmax's own normalization takes off
+    dkv    a program owns BLOCK_N keys and passes over the queries that see them, those of all
+           query heads of its key head, so that their parts of dK and dV are summed in registers
+    dq     a program owns BLOCK_M queries and passes over their keys
+
+with P = exp(S - lse), dS = P * (dO V^T - delta), dV = P^T dO, dK = sm_scale dS^T Q and
+dQ = sm_scale dS K. Nothing is added to memory by two programs, so that equal calls give equal
+bits. Sums are float32; P and dS are rounded to the input dtype, as tensor cores want them.
+Source: Dao, *FlashAttention-2* (arXiv 2307.08691), algorithm 2.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from flashcheck.kernel import Kernel
+
+from .triton_flash import attention as forward
+
+
+@triton.jit
+def _delta(
+    Out, DO, Delta, stride_oz, stride_oh, stride_om, stride_od,
+    H, len_q, num_blocks_m, head_dim_v, BLOCK_M: tl.constexpr, BLOCK_DV: tl.constexpr,
+):  # fmt: skip
+    start_m = tl.program_id(0) % num_blocks_m
+    off_hz = (tl.program_id(0) // num_blocks_m).to(tl.int64)
+    m = (start_m * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]).to(tl.int64)
+    d = tl.arange(0, BLOCK_DV)[None, :].to(tl.int64)
+    inside = (m < len_q) & (d < head_dim_v)
+    out = tl.load(Out + (off_hz * len_q + m) * head_dim_v + d, mask=inside, other=0.0)
+    do_ptrs = DO + off_hz // H * stride_oz + off_hz % H * stride_oh
+    do = tl.load(do_ptrs + m * stride_om + d * stride_od, mask=inside, other=0.0)
+    delta = tl.sum(out.to(tl.float32) * do.to(tl.float32), 1)[:, None]
+    tl.store(Delta + off_hz * len_q + m, delta, mask=m < len_q)
+
+
+@triton.jit
+def _weights(
+    q, k, lse, mask_ptrs, offs_m, offs_n, sm_scale, len_q, len_k,
+    HAS_MASK: tl.constexpr, IS_CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """P of a block, exp(S - lse): 0 for hidden keys and beyond the ends."""
+    qk = tl.dot(q, tl.trans(k), input_precision="ieee") * sm_scale
+    visible = (offs_m < len_q)[:, None] & (offs_n < len_k)[None, :]
+    if IS_CAUSAL:  # aligned top-left: query i sees key j where j <= i
+        visible &= offs_n[None, :] <= offs_m[:, None]
+    if HAS_MASK:
+        mask = tl.load(mask_ptrs, mask=visible, other=0)
+        if mask.dtype == tl.int1:
+            visible = mask
+        else:
+            qk += mask.to(tl.float32)
+    qk = tl.where(visible, qk, float("-inf"))
+    lse = tl.where(lse == float("-inf"), 0.0, lse)  # a row that sees no key
+    return tl.exp(qk - lse[:, None])
+
+
+@triton.jit
+def _dkv(
+    Q, K, V, Mask, DO, Lse, Delta, DK, DV, sm_scale,
+    stride_qz, stride_qh, stride_qm, stride_qd,
+    stride_kz, stride_kh, stride_kn, stride_kd,
+    stride_vz, stride_vh, stride_vn, stride_vd,
+    stride_mz, stride_mh, stride_mm, stride_mn,
+    stride_oz, stride_oh, stride_om, stride_od,
+    H, group, len_q, len_k, num_blocks_n, head_dim, head_dim_v,
+    IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
+):  # fmt: skip
+    start_n = tl.program_id(0) % num_blocks_n * BLOCK_N
+    off_hkvz = (tl.program_id(0) // num_blocks_n).to(tl.int64)
+    off_z, off_hkv = off_hkvz // (H // group), off_hkvz % (H // group)
+    cols = start_n + tl.arange(0, BLOCK_N)
+    n = cols.to(tl.int64)[:, None]
+    offs_d = tl.arange(0, BLOCK_D)[None, :].to(tl.int64)
+    offs_dv = tl.arange(0, BLOCK_DV)[None, :].to(tl.int64)
+    inside_k = (n < len_k) & (offs_d < head_dim)
+    inside_v = (n < len_k) & (offs_dv < head_dim_v)
+    k_ptrs = K + off_z * stride_kz + off_hkv * stride_kh + n * stride_kn + offs_d * stride_kd
+    v_ptrs = V + off_z * stride_vz + off_hkv * stride_vh + n * stride_vn + offs_dv * stride_vd
+    k = tl.load(k_ptrs, mask=inside_k, other=0.0)
+    v = tl.load(v_ptrs, mask=inside_v, other=0.0)
+    dk = tl.full([BLOCK_N, BLOCK_D], 0.0, tl.float32)
+    dv = tl.full([BLOCK_N, BLOCK_DV], 0.0, tl.float32)
+
+    first_m = 0
+    if IS_CAUSAL:  # the blocks of queries before the first key see nothing here
+        first_m = start_n // BLOCK_M * BLOCK_M
+    for g in range(group):
+        off_h = off_hkv * group + g
+        q_ptrs = Q + off_z * stride_qz + off_h * stride_qh
+        do_ptrs = DO + off_z * stride_oz + off_h * stride_oh
+        row = (off_z * H + off_h) * len_q
+        for start_m in range(first_m, len_q, BLOCK_M):
+            offs_m = start_m + tl.arange(0, BLOCK_M)
+            m = offs_m.to(tl.int64)[:, None]
+            rows = m < len_q
+            q_mask, do_mask = rows & (offs_d < head_dim), rows & (offs_dv < head_dim_v)
+            q = tl.load(q_ptrs + m * stride_qm + offs_d * stride_qd, mask=q_mask, other=0.0)
+            do = tl.load(do_ptrs + m * stride_om + offs_dv * stride_od, mask=do_mask, other=0.0)
+            lse = tl.load(Lse + row + offs_m, mask=offs_m < len_q, other=0.0)
+            delta = tl.load(Delta + row + offs_m, mask=offs_m < len_q, other=0.0)
+            mask_ptrs = Mask
+            if Mask is not None:
+                mask_ptrs = Mask + off_z * stride_mz + off_h * stride_mh
+                mask_ptrs += m * stride_mm + cols.to(tl.int64)[None, :] * stride_mn
+            p = _weights(
+                q, k, lse, mask_ptrs, offs_m, cols, sm_scale, len_q, len_k,
+                Mask is not None, IS_CAUSAL,
+            )  # fmt: skip
+            dv = tl.dot(tl.trans(p.to(do.dtype)), do, dv, input_precision="ieee")
+            dp = tl.dot(do, tl.trans(v), input_precision="ieee")
+            ds = p * (dp - delta[:, None])
+            dk = tl.dot(tl.trans(ds.to(q.dtype)), q, dk, input_precision="ieee")
+
+    dk = dk * sm_scale
+    row = off_hkvz * len_k + n
+    tl.store(DK + row * head_dim + offs_d, dk.to(DK.dtype.element_ty), mask=inside_k)
+    tl.store(DV + row * head_dim_v + offs_dv, dv.to(DV.dtype.element_ty), mask=inside_v)
+
+
+@triton.jit
+def _dq(
+    Q, K, V, Mask, DO, Lse, Delta, DQ, sm_scale,
+    stride_qz, stride_qh, stride_qm, stride_qd,
+    stride_kz, stride_kh, stride_kn, stride_kd,
+    stride_vz, stride_vh, stride_vn, stride_vd,
+    stride_mz, stride_mh, stride_mm, stride_mn,
+    stride_oz, stride_oh, stride_om, stride_od,
+    H, group, len_q, len_k, num_blocks_m, head_dim, head_dim_v,
+    IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
+):  # fmt: skip
+    start_m = tl.program_id(0) % num_blocks_m * BLOCK_M
+    off_hz = (tl.program_id(0) // num_blocks_m).to(tl.int64)
+    off_z, off_h = off_hz // H, off_hz % H
+    off_hkv = off_h // group  # `group` query heads share one head of keys and values
+    offs_m = start_m + tl.arange(0, BLOCK_M)
+    m = offs_m.to(tl.int64)[:, None]
+    rows = m < len_q
+    offs_d = tl.arange(0, BLOCK_D)[None, :].to(tl.int64)
+    offs_dv = tl.arange(0, BLOCK_DV)[None, :].to(tl.int64)
+    q_ptrs = Q + off_z * stride_qz + off_h * stride_qh + m * stride_qm + offs_d * stride_qd
+    do_ptrs = DO + off_z * stride_oz + off_h * stride_oh + m * stride_om + offs_dv * stride_od
+    k_ptrs = K + off_z * stride_kz + off_hkv * stride_kh
+    v_ptrs = V + off_z * stride_vz + off_hkv * stride_vh
+    q = tl.load(q_ptrs, mask=rows & (offs_d < head_dim), other=0.0)
+    do = tl.load(do_ptrs, mask=rows & (offs_dv < head_dim_v), other=0.0)
+    lse = tl.load(Lse + off_hz * len_q + offs_m, mask=offs_m < len_q, other=0.0)
+    delta = tl.load(Delta + off_hz * len_q + offs_m, mask=offs_m < len_q, other=0.0)
+    dq = tl.full([BLOCK_M, BLOCK_D], 0.0, tl.float32)
+
+    end_n = len_k
+    if IS_CAUSAL:
+        end_n = tl.minimum(len_k, start_m + BLOCK_M)
+    for start_n in range(0, end_n, BLOCK_N):
+        cols = start_n + tl.arange(0, BLOCK_N)
+        n = cols.to(tl.int64)[:, None]
+        k_mask, v_mask = (n < len_k) & (offs_d < head_dim), (n < len_k) & (offs_dv < head_dim_v)
+        k = tl.load(k_ptrs + n * stride_kn + offs_d * stride_kd, mask=k_mask, other=0.0)
+        v = tl.load(v_ptrs + n * stride_vn + offs_dv * stride_vd, mask=v_mask, other=0.0)
+        mask_ptrs = Mask
+        if Mask is not None:
+            mask_ptrs = Mask + off_z * stride_mz + off_h * stride_mh
+            mask_ptrs += m * stride_mm + cols.to(tl.int64)[None, :] * stride_mn
+        p = _weights(
+            q, k, lse, mask_ptrs, offs_m, cols, sm_scale, len_q, len_k,
+            Mask is not None, IS_CAUSAL,
+        )  # fmt: skip
+        dp = tl.dot(do, tl.trans(v), input_precision="ieee")
+        ds = p * (dp - delta[:, None])
+        dq = tl.dot(ds.to(k.dtype), k, dq, input_precision="ieee")
+
+    dq = dq * sm_scale
+    dq_ptrs = DQ + (off_hz * len_q + m) * head_dim + offs_d
+    tl.store(dq_ptrs, dq.to(DQ.dtype.element_ty), mask=rows & (offs_d < head_dim))
+
+
+class Attention(torch.autograd.Function):
+    """triton_flash's forward pass with the backward above."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None,
+        is_causal: bool,
+        scale: float | None,
+        enable_gqa: bool,
+        BLOCK_M: int,
+        BLOCK_N: int,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        out, lse = forward(
+            query, key, value, attn_mask=attn_mask, is_causal=is_causal, scale=scale,
+            enable_gqa=enable_gqa, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,
+        )  # fmt: skip
+        ctx.save_for_backward(query, key, value, out, lse)
+        ctx.mark_non_differentiable(lse)
+        ctx.attn_mask, ctx.is_causal, ctx.scale = attn_mask, is_causal, scale
+        ctx.blocks = {"BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N}
+        return out, lse
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: torch.Tensor, _: torch.Tensor) -> tuple[Any, ...]:
+        query, key, value, out, lse = ctx.saved_tensors
+        batch, heads, len_q, head_dim = query.shape
+        kv_heads, len_k, head_dim_v = value.shape[1:]
+        sm_scale = 1 / math.sqrt(head_dim) if ctx.scale is None else float(ctx.scale)
+        mask, strides = ctx.attn_mask, (0, 0, 0, 0)
+        if mask is not None:
+            mask = mask.expand(batch, heads, len_q, len_k)  # a stride of 0 where it repeats
+            strides = mask.stride()
+        BLOCK_DV = max(16, triton.next_power_of_2(head_dim_v))
+        num_blocks_m = triton.cdiv(len_q, ctx.blocks["BLOCK_M"])
+        num_blocks_n = triton.cdiv(len_k, ctx.blocks["BLOCK_N"])
+
+        delta = torch.empty_like(lse)
+        _delta[(num_blocks_m * batch * heads,)](
+            out, grad_out, delta, *grad_out.stride(), heads, len_q, num_blocks_m, head_dim_v,
+            BLOCK_M=ctx.blocks["BLOCK_M"], BLOCK_DV=BLOCK_DV,
+        )  # fmt: skip
+        inputs = query, key, value, mask, grad_out, lse, delta
+        steps = *query.stride(), *key.stride(), *value.stride(), *strides, *grad_out.stride()
+        sizes = heads, heads // kv_heads, len_q, len_k
+        blocks = {"BLOCK_D": max(16, triton.next_power_of_2(head_dim)), "BLOCK_DV": BLOCK_DV}
+        blocks |= {"IS_CAUSAL": ctx.is_causal, **ctx.blocks}
+        dq = dk = dv = None
+        if ctx.needs_input_grad[0]:
+            dq = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+            _dq[(num_blocks_m * batch * heads,)](
+                *inputs, dq, sm_scale, *steps, *sizes, num_blocks_m, head_dim, head_dim_v, **blocks
+            )  # fmt: skip
+        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+            dk = torch.empty(key.shape, dtype=key.dtype, device=key.device)
+            dv = torch.empty(value.shape, dtype=value.dtype, device=value.device)
+            if num_blocks_n:  # a grid of no programs is refused
+                _dkv[(num_blocks_n * batch * kv_heads,)](
+                    *inputs, dk, dv, sm_scale, *steps, *sizes, num_blocks_n, head_dim, head_dim_v,
+                    **blocks,
+                )  # fmt: skip
+        return dq, dk, dv, None, None, None, None, None, None
+
+
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    attn_mask: torch.Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    BLOCK_M: int = 64,
+    BLOCK_N: int = 64,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """q [B, Hq, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv] -> out [B, Hq, Lq, Dv], lse."""
+    result: tuple[torch.Tensor, torch.Tensor] = Attention.apply(  # type: ignore[no-untyped-call]
+        query, key, value, attn_mask, is_causal, scale, enable_gqa, BLOCK_M, BLOCK_N
+    )
+    return result
+
+
+kernel = Kernel(
+    attention,
+    dtypes=("float32", "float16", "bfloat16"),
+    configs={
+        "64x64": {"BLOCK_M": 64, "BLOCK_N": 64},
+        "32x16": {"BLOCK_M": 32, "BLOCK_N": 16},
+        "16x32": {"BLOCK_M": 16, "BLOCK_N": 32},
+    },
+)
