@@ -10,7 +10,7 @@ PYTHON ?= python3
 JOBS ?= 2
 
 BIN := .venv/bin
-KERNELS ?= numpy_naive numpy_online fp32_stats triton_flash torch_sdpa torch_sdpa[math] torch_sdpa[flash]
+KERNELS ?= numpy_naive numpy_online fp32_stats triton_flash triton_decode torch_sdpa torch_sdpa[math] torch_sdpa[flash]
 FAULTY ?= numpy_online+acc_not_rescaled
 BUDGET ?= pr
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+import flashcheck
 from flashcheck import interpreter
 from flashcheck.formats import FORMATS
 
@@ -248,6 +249,21 @@ def test_variants(variant: str) -> None:
     assert not torch.equal(lse, plain_lse)
     assert (lse - plain_lse).abs().max() <= slack * (1 + plain_lse.abs().max())
     assert (out - plain).abs().max() <= (2.0**-10 + 2 * slack) * v.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_polynomial_of_degree_3_is_enough_in_half_precision(dtype: torch.dtype) -> None:
+    """Off by 1.0e-4: below a quarter of a roundoff of half precision, beyond 8 of float32."""
+    q, k, v = tensors(dtype, Lq=33, Lk=40)
+    inputs = flashcheck.inputs_of(q, k, v)
+    result = attend(q, k, v, exp_degree=3, **SMALL)
+    variant = flash.variants["exp2_poly3"]
+    flashcheck.assert_within_bound(result, inputs, contract=variant.contract)
+    if dtype == torch.float32:
+        with pytest.raises(flashcheck.CheckFailed):
+            flashcheck.assert_within_bound(result, inputs)
+    else:
+        flashcheck.assert_within_bound(result, inputs)
 
 
 def test_strides_do_not_matter() -> None:
