@@ -63,7 +63,10 @@ def check(
     if config is not None and config not in target.configs:
         known = ", ".join(target.kernel.configs or {}) or "none"
         raise ValueError(f"{target.name} has no configuration {config!r}; it has {known}")
-    space = Space(dtype=problem.dtype, mask_forms=_FORMS, backward=law.backward)
+    space = Space(
+        dtype=problem.dtype, mask_forms=_FORMS, backward=law.backward,
+        options=frozenset({*target.options, *target.required}),
+    )  # fmt: skip
     case = Subject(runner, target, space, runner.device).case(problem, config)
     if cannot := target.not_taken(case.inputs):
         message = f"{target.name} {cannot}, which this problem has: {describe(problem)}"
