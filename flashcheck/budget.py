@@ -17,6 +17,11 @@ class Budget:
     seconds: float | None
     complete: bool = False
 
+    @property
+    def large(self) -> bool:
+        """Whether it pays for problems beyond the sizes that are drawn."""
+        return (self.checks or 0) >= LARGE_CHECKS
+
     @staticmethod
     def parse(text: str) -> Budget:
         """smoke, pr, nightly, N checks or Ns seconds. Raises ValueError."""
@@ -34,6 +39,8 @@ class Budget:
             "or of seconds (30s)"
         )
 
+
+LARGE_CHECKS = 20_000
 
 PRESETS = {
     "smoke": Budget("smoke", 200, None, complete=True),

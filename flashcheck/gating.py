@@ -294,6 +294,7 @@ class _Run:
                 if checks is None
                 else checks // len(subjects) + (i < checks % len(subjects)),
                 deadline=None if deadline is None else now + (deadline - now) / left,
+                large=self.limits.large,
                 complete=self.limits.complete,
                 checked=self._checked(target, dtype),
             )

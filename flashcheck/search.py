@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, Verbosity
 
 from flashcheck.case import Case
 from flashcheck.inputs import Inputs
+from flashcheck.large import large
 from flashcheck.law import Law, Subject
 from flashcheck.openings import endings, openings
 from flashcheck.problem import Problem
@@ -69,6 +70,7 @@ class Search:
     """One kernel in one dtype.
 
     quota: checks to make, or None; deadline: time.monotonic() at which to stop, or None;
+    large: whether to begin with problems beyond the sizes that are drawn.
     complete: whether the quota is exceeded where a law has too few checks by then; enough:
     failing checks after which to stop.
     After `run`, `failures`, `counts` (checks by law), `refused` (by law) and `stopped_by`
@@ -83,6 +85,7 @@ class Search:
         quota: int | None,
         deadline: float | None,
         complete: bool = False,
+        large: bool = False,
         enough: int = ENOUGH_FAILURES,
         checked: Callable[[Problem, str | None, Check], None],
     ) -> None:
@@ -91,6 +94,7 @@ class Search:
         self.quota = quota
         self.deadline = deadline
         self.complete = complete
+        self.large = large
         self.enough = enough
         self.checked = checked
         self.failures: list[Failure] = []
@@ -113,6 +117,8 @@ class Search:
             for problem in endings(self.subject.space, seed):
                 for config in self._configs:
                     self._one(problem, config)
+            for problem in large(self.subject.space, seed) if self.large else ():
+                self._one(problem)
         except _Spent:
             return
         for turn in range(1 << 20):
