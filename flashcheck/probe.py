@@ -182,6 +182,8 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
     dense = not base.seqlens_k
     if "attn_mask" in options and dense:
         for kind, mask_dtype, rank in sorted({f[:3] for f in MASK_FORMS}, reverse=True):
+            if mask_dtype == "query" and dtype == "float8_e4m3fn":
+                continue  # which has no -inf to hide a key with
             mask = Mask(kind=kind, dtype=mask_dtype, rank=rank, hides="tail", amount=3)
             # Ranks 1 and 3 are a kernel's free choice, so that a refusal is no news.
             name = f"{dtype} {kind} {mask_dtype} mask of rank {rank}" if rank in (2, 4) else None
