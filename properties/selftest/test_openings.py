@@ -14,6 +14,7 @@ from flashcheck.kernel import Kernel
 from flashcheck.law import Subject, laws
 from flashcheck.openings import endings, openings
 from flashcheck.probe import probe
+from flashcheck.strategies import Space
 from flashcheck.verdict import Verdict
 from flashcheck.worker import InProcess
 
@@ -110,3 +111,31 @@ def test_a_finite_number_for_minus_infinity_is_found(where: str, takes: str, num
 def test_the_least_finite_number_is_found_in_rows_without_a_key(seed: int) -> None:
     least = Stand(hidden=torch.finfo(torch.float32).min)
     assert Verdict.VIOLATION in verdicts(least, "masked", "float32", seed)
+
+
+FURTHER = ("window_size", "softcap", "alibi_slopes", "sinks", "num_splits")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_options_that_a_kernel_lacks_are_in_no_opening(seed: int) -> None:
+    """A kernel without any gets no further opening; with one alone, none but that one is used."""
+    usual = Space().options - {*FURTHER}
+    few = list(openings(Space(options=usual), seed))
+    assert not any(p.inputs().used & {*FURTHER} for p in few)
+    for option in FURTHER:
+        more = list(openings(Space(options=usual | {option}), seed))
+        assert more[: len(few)] == few
+        added = [p.inputs().used & {*FURTHER} for p in more[len(few) :]]
+        assert added
+        assert all(used == {option} for used in added)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_openings_with_options_are_judged(dtype: str) -> None:
+    runner = InProcess("numpy_online")
+    target = runner.start()
+    space = probe(runner, target, (dtype,)).spaces[dtype]
+    assert space.options >= {*FURTHER}
+    subject = Subject(runner, target, space)
+    found = {AGREEMENT.check(subject.case(p)).verdict for p in openings(space, 7)}
+    assert found == {Verdict.PASS}
