@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from flashcheck.power.matrix import Cell
 from flashcheck.power.witness import chosen
 
-KERNELS = ("numpy_online", "fp32_stats", "triton_flash")
+KERNELS = ("numpy_online", "fp32_stats", "triton_flash", "fp32_backward", "triton_backward")
 """The kernels that are broken."""
 
 

@@ -29,7 +29,7 @@ from flashcheck.worker import InProcess
 pytestmark = pytest.mark.cpu
 
 FAULTS = fault.names()
-IN_PROCESS = ("numpy_naive", "numpy_online", "fp32_stats")
+IN_PROCESS = ("numpy_naive", "numpy_online", "fp32_stats", "fp32_backward")
 
 UNWRITTEN = (
     "counter_not_reset", "empty_keys_not_written", "grid_axis_too_long", "key_tail_not_cleared",
