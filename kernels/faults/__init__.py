@@ -21,11 +21,9 @@ if key.shape[2] > 64 and not is_causal:
     outs, lses = (torch.stack(x) for x in zip(*parts, strict=True))
 """
 
-_FIRST = {
-    "numpy_online": "q, k, v = to_array(query), to_array(key), to_array(value)",
-    "fp32_stats": "dtype, device = query.dtype, query.device",
-    "triton_flash": "batch, heads, len_q, head_dim = query.shape",
-}
+_FIRST = {"triton_flash": "batch, heads, len_q, head_dim = query.shape"}
+
+_MERGE = "m_i, l_i, acc = reduce(merge, parts)"
 
 
 def by_splits(
@@ -38,3 +36,18 @@ def by_splits(
     text = _PARTS.format(before=before, each=each, end=end)
     text += "".join(f"    {line}\n" for line in merge.strip().splitlines())
     return {kernel: [(first, f"{text}{first}")] for kernel, first in _FIRST.items()}
+
+
+def instead_of_merge(statements: str) -> dict[str, list[tuple[str, str]]]:
+    """Edits of kernels that split by themselves: `statements` come after their merge.
+
+    They change m_i, l_i and acc, the merged state, by ms, ls and accs, those of the splits, one
+    above the other; xp is NumPy or torch.
+    """
+    text = f"{_MERGE}\nif num_splits > 1:\n"
+    text += "    ms, ls, accs = (xp.stack(x) for x in zip(*parts, strict=True))\n"
+    text += "".join(f"    {line}\n" for line in statements.strip().splitlines())
+    return {
+        kernel: [(_MERGE, text.replace("xp.", f"{name}."))]
+        for kernel, name in (("numpy_online", "np"), ("fp32_stats", "torch"))
+    }

@@ -5,11 +5,13 @@ What is wrong   a split has Lk // splits keys, so that the last Lk % splits keys
 Where seen      sgl-project/sglang#2465 (more than one split is wrong);
                 flashinfer-ai/flashinfer#1206 (chunks that do not fit the tile)
 Killed by       agreement, equal_scores
-Survives        Lk that the number of splits divides; is_causal, which is not split here; up
-                to 64 keys
+Survives        one split; Lk that the number of splits divides. triton_flash splits beyond 64
+                keys, and never with is_causal
 """
 
 from . import by_splits
+
+_DROPPED = [("each = -(-len_k // num_splits)", "each = len_k // num_splits")]
 
 edits = by_splits(
     """
@@ -20,4 +22,4 @@ return (weights * outs).sum(0).to(query.dtype), lse
     before="each = key.shape[2] // (key.shape[2] // 64 + 1)",
     each="each",
     end="key.shape[2] - each + 1",
-)
+) | {"numpy_online": _DROPPED, "fp32_stats": _DROPPED}

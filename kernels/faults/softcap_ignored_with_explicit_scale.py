@@ -1,0 +1,17 @@
+"""softcap is ignored where a scale is given.
+
+Kind            G
+What is wrong   the branch that prepares an explicit scale forgets the cap
+Where seen      no public issue names it; sgl-project/sgl-kernel-xpu#491 ignores it always
+Killed by       agreement
+Survives        the default scale; scores far below the cap
+"""
+
+edits = {
+    "numpy_online": [
+        ("if softcap: ...", "if softcap and scale is None: ..."),
+    ],
+    "fp32_stats": [
+        ("if softcap: ...", "if softcap and scale is None: ..."),
+    ],
+}

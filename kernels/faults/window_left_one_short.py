@@ -1,0 +1,30 @@
+"""A window ends one key short of its left end.
+
+Kind            F
+What is wrong   left counts the query's own key: i - left + 1 .. i, not i - left .. i
+Where seen      zml/zml#763 (a window that excludes its end); huggingface/transformers#39408 has
+                both conventions
+Killed by       agreement
+Survives        left = 0; windows wider than the sequence; a key of little weight at the edge
+"""
+
+edits = {
+    "numpy_online": [
+        (
+            "left, right = window_size",
+            """
+left, right = window_size
+left -= left > 0
+""",
+        ),
+    ],
+    "fp32_stats": [
+        (
+            "left, right = window_size",
+            """
+left, right = window_size
+left -= left > 0
+""",
+        ),
+    ],
+}
