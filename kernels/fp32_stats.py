@@ -14,7 +14,8 @@ Source: Dao, *FlashAttention-2* (arXiv 2307.08691), algorithm 1.
 from __future__ import annotations
 
 import math
-from functools import reduce
+from collections.abc import Iterator
+from functools import partial, reduce
 from typing import Any, Literal
 
 import torch
@@ -23,6 +24,24 @@ from flashcheck.kernel import Contract, Kernel
 
 from . import exp2_polynomial
 from .merge import State, merge
+from .sequences import Sequence, attend, check
+
+
+def packed(key: torch.Tensor, value: torch.Tensor, cu_q: Any, cu_k: Any) -> Iterator[Sequence]:
+    """The sequences that lie one after another along L."""
+    ends = (cu_q[:-1], cu_q[1:], cu_k[:-1], cu_k[1:])
+    for begin_q, end_q, begin_k, end_k in zip(*ends, strict=True):
+        rows, cols = slice(begin_q, end_q), slice(begin_k, end_k)
+        yield (slice(None), slice(None), rows), key[:, :, cols], value[:, :, cols]
+
+
+def paged(key: torch.Tensor, value: torch.Tensor, table: Any, lengths: Any) -> Iterator[Sequence]:
+    """The sequences of a cache [pages, page size, Hkv, D]: whole pages, cut to their length."""
+    size = key.shape[1]
+    for b, len_k in enumerate(lengths.tolist()):
+        pages = table[b, : -(-len_k // size)].long()
+        k, v = (pool[pages].flatten(0, 1)[:len_k] for pool in (key, value))
+        yield (slice(b, b + 1),), k.transpose(0, 1)[None], v.transpose(0, 1)[None]
 
 
 def attention(
@@ -39,6 +58,12 @@ def attention(
     alibi_slopes: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
     num_splits: int = 1,
+    cu_seqlens_q: torch.Tensor | None = None,
+    cu_seqlens_k: torch.Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    block_table: torch.Tensor | None = None,
+    cache_seqlens: torch.Tensor | None = None,
     BLOCK_M: int = 64,
     BLOCK_N: int = 64,
     order: Literal["forward", "reverse"] = "forward",
@@ -47,9 +72,25 @@ def attention(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """q [B, Hq, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv] -> out [B, Hq, Lq, Dv], lse.
 
+    max_seqlen_q, max_seqlen_k  size a GPU's grid, and are not needed here
     exp_degree         of the polynomial that P is made by; None: torch's exp
     rescale_threshold  octaves that the maximum has to grow by for sums to be rescaled
     """
+    check(attn_mask, cu_seqlens_q, cu_seqlens_k, block_table, cache_seqlens)
+    if cu_seqlens_q is not None or block_table is not None:
+        sequences = (
+            paged(key, value, block_table, cache_seqlens)
+            if block_table is not None
+            else packed(key, value, cu_seqlens_q, cu_seqlens_k)
+        )
+        alone = partial(
+            attention, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa,
+            window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks,
+            num_splits=num_splits, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, order=order,
+            exp_degree=exp_degree, rescale_threshold=rescale_threshold,
+        )  # fmt: skip
+        return attend(alone, query, value.shape[3], sequences)
+
     dtype, device = query.dtype, query.device
     stats = torch.float64 if dtype == torch.float64 else torch.float32
     batch, heads, len_q, head_dim = query.shape

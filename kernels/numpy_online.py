@@ -11,8 +11,9 @@ Source: Milakov and Gimelshein, *Online normalizer calculation for softmax*
 from __future__ import annotations
 
 import math
-from functools import reduce
-from typing import Literal
+from collections.abc import Iterator
+from functools import partial, reduce
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -21,6 +22,25 @@ from flashcheck.kernel import Kernel
 
 from .merge import State, merge
 from .numpy_naive import to_array, to_tensor
+from .sequences import Sequence, attend, check
+
+
+def packed(key: torch.Tensor, value: torch.Tensor, cu_q: Any, cu_k: Any) -> Iterator[Sequence]:
+    """The sequences that lie one after another along L."""
+    ends = (cu_q[:-1], cu_q[1:], cu_k[:-1], cu_k[1:])
+    for begin_q, end_q, begin_k, end_k in zip(*ends, strict=True):
+        rows, cols = slice(begin_q, end_q), slice(begin_k, end_k)
+        yield (slice(None), slice(None), rows), key[:, :, cols], value[:, :, cols]
+
+
+def paged(key: torch.Tensor, value: torch.Tensor, table: Any, lengths: Any) -> Iterator[Sequence]:
+    """The sequences of a cache [pages, page size, Hkv, D], each key by its page and place there."""
+    size = key.shape[1]
+    for b, len_k in enumerate(lengths.tolist()):
+        j = torch.arange(len_k, device=key.device)
+        page, place = table[b, j // size].long(), j % size
+        k, v = (pool[page, place].transpose(0, 1)[None] for pool in (key, value))
+        yield (slice(b, b + 1),), k, v
 
 
 @np.errstate(all="ignore")
@@ -38,10 +58,33 @@ def attention(
     alibi_slopes: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
     num_splits: int = 1,
+    cu_seqlens_q: torch.Tensor | None = None,
+    cu_seqlens_k: torch.Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    block_table: torch.Tensor | None = None,
+    cache_seqlens: torch.Tensor | None = None,
     BLOCK_N: int = 64,
     order: Literal["forward", "reverse"] = "forward",
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """q [B, Hq, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv] -> out [B, Hq, Lq, Dv], lse."""
+    """q [B, Hq, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv] -> out [B, Hq, Lq, Dv], lse.
+
+    max_seqlen_q and max_seqlen_k, by which a GPU's grid is sized, are not needed.
+    """
+    check(attn_mask, cu_seqlens_q, cu_seqlens_k, block_table, cache_seqlens)
+    if cu_seqlens_q is not None or block_table is not None:
+        sequences = (
+            paged(key, value, block_table, cache_seqlens)
+            if block_table is not None
+            else packed(key, value, cu_seqlens_q, cu_seqlens_k)
+        )
+        alone = partial(
+            attention, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa,
+            window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks,
+            num_splits=num_splits, BLOCK_N=BLOCK_N, order=order,
+        )  # fmt: skip
+        return attend(alone, query, value.shape[3], sequences)
+
     q, k, v = to_array(query), to_array(key), to_array(value)
     if enable_gqa:  # query head h reads key head h // (Hq // Hkv)
         group = q.shape[1] // k.shape[1]

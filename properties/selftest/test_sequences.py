@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from flashcheck.bounds import bound
+from flashcheck.fills import Fill
 from flashcheck.inputs import Inputs, Pages
 from flashcheck.kernel import Contract
+from flashcheck.law import Subject, laws
 from flashcheck.oracle import definition, double_double, float64, rows
+from flashcheck.problem import Problem
+from flashcheck.strategies import Space
+from flashcheck.worker import InProcess
 
 QUERIES, KEYS = (3, 0, 1, 4), (4, 2, 0, 4)
 """One without queries, one without keys, unequal and equal ones."""
@@ -116,3 +123,48 @@ def test_excluded() -> None:
         packed(mask=mask)
     with pytest.raises(ValueError, match="queries and keys"):
         packed().with_(seqlens_q=(3, 0, 1, 3))
+
+
+KERNELS = ("numpy_online", "fp32_stats")
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "plain")
+@pytest.mark.parametrize("form", ["packed", "paged"])
+def test_kernels(name: str, options: dict[str, Any], form: str) -> None:
+    """Kernels that take sequences keep every law on them."""
+    runner = InProcess(name)
+    space = Space(options=frozenset({"cu_seqlens_q", "block_table", *options}))
+    subject = Subject(runner, runner.start(), space)
+    given: dict[str, Any] = {k: v for k, v in options.items() if k != "bottom_right"}
+    fills: dict[str, Any] = {k: Fill(level=0.5) for k in ("alibi_slopes", "sinks") if k in given}
+    normal = Fill(noise="normal", spread=1.0)
+    shape: dict[str, Any] = {"len_q": sum(QUERIES), "len_k": sum(KEYS), "seqlens_q": QUERIES}
+    if form == "paged":  # no block of keys ends where a page does
+        shape = {"batch": 4, "len_q": 1, "len_k": 24, "page": 3, "spare": 1}
+        given.pop("is_causal", None)
+    problem = Problem(
+        heads=2, dim=8, dim_v=8, q=normal, k=normal, v=normal, seqlens_k=KEYS, num_splits=2,
+        **(given | fills | shape),
+    )  # fmt: skip
+    for config in subject.target.configs:
+        case = subject.case(problem, config)
+        for law in laws():
+            if law.applies(case):
+                check = law.check(case)
+                assert not check.failed, check.message
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_refuse(name: str) -> None:
+    attention = import_module(f"flashcheck.kernels.{name}").attention
+    q, ends, table = torch.ones(1, 1, 2, 4), torch.tensor([0, 2]), torch.zeros(1, 1)
+    excluded = (
+        {"attn_mask": torch.ones(2, 2, dtype=torch.bool), "block_table": table},
+        {"cu_seqlens_q": ends, "cu_seqlens_k": ends, "block_table": table},
+    )
+    for options in excluded:
+        with pytest.raises(ValueError, match="exclude one another"):
+            attention(q, q, q, cache_seqlens=torch.tensor([2]), **options)
+    with pytest.raises(ValueError, match="cu_seqlens_q needs cu_seqlens_k"):
+        attention(q, q, q, cu_seqlens_k=ends)
