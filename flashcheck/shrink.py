@@ -317,7 +317,8 @@ def _without_options(p: Problem) -> Iterator[Problem]:
 
 def _fewer_sequences(p: Problem) -> Iterator[Problem]:
     """As a plain call of one sequence; without one of the sequences; without what is left over."""
-    for q, k in zip(p.seqlens_q or (p.len_q,) * p.batch, p.seqlens_k, strict=True):
+    queries = p.seqlens_q or (p.len_q,) * len(p.seqlens_k)
+    for q, k in zip(queries, p.seqlens_k, strict=True):
         if q:
             yield replace(
                 p, batch=1, len_q=q, len_k=k, seqlens_q=(), seqlens_k=(), longest=(0, 0), page=0,

@@ -16,6 +16,7 @@ from flashcheck.kernel import Contract
 from flashcheck.law import Subject, laws
 from flashcheck.oracle import definition, double_double, float64, rows
 from flashcheck.problem import Problem
+from flashcheck.shrink import shrink
 from flashcheck.strategies import Space
 from flashcheck.worker import InProcess
 
@@ -168,3 +169,12 @@ def test_kernels_refuse(name: str) -> None:
             attention(q, q, q, cache_seqlens=torch.tensor([2]), **options)
     with pytest.raises(ValueError, match="cu_seqlens_q needs cu_seqlens_k"):
         attention(q, q, q, cu_seqlens_k=ends)
+
+
+def test_what_fails_without_sequences_too_shrinks_to_a_plain_call() -> None:
+    space = Space(options=Space().options | {"cu_seqlens_q", "block_table"})
+    batch = Problem(len_q=8, len_k=8, seqlens_q=QUERIES, seqlens_k=(4, 1, 0, 3), dim=8)
+    cache = Problem(batch=2, len_q=2, len_k=8, seqlens_k=(3, 8), page=4, dim=8)
+    for problem in (batch, cache):
+        smallest = shrink(problem, lambda p: p.len_k > 0, space)
+        assert (smallest.seqlens_k, smallest.len_q, smallest.len_k) == ((), 1, 1)
