@@ -21,4 +21,16 @@ edits = {
             "s = s - alibi_slopes.to(stats)[:, None, None] * sm_scale * offset.abs().to(stats)",
         ),
     ],
+    "triton_flash": [
+        (
+            "qk -= slope * tl.abs(offs_m + shift - cols[None, :]).to(tl.float32)",
+            "qk -= slope * sm_scale * tl.abs(offs_m + shift - cols[None, :]).to(tl.float32)",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "qk -= slope * tl.abs(offs_m + shift - cols[None, :]).to(tl.float32)",
+            "qk -= slope * sm_scale * tl.abs(offs_m + shift - cols[None, :]).to(tl.float32)",
+        ),
+    ],
 }

@@ -22,4 +22,16 @@ edits = {
             "s = s - alibi_slopes.to(stats)[:, None, None] * (offset + shift).abs().to(stats)",
         ),
     ],
+    "triton_flash": [
+        (
+            "qk -= slope * tl.abs(offs_m + shift - cols[None, :]).to(tl.float32)",
+            "qk -= slope * tl.abs(offs_m - cols[None, :]).to(tl.float32)",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "qk -= slope * tl.abs(offs_m + shift - cols[None, :]).to(tl.float32)",
+            "qk -= slope * tl.abs(offs_m - cols[None, :]).to(tl.float32)",
+        ),
+    ],
 }

@@ -22,4 +22,16 @@ edits = {
             "s = s - alibi_slopes.to(stats)[:, None, None] * (offset.abs() + 1).to(stats)",
         ),
     ],
+    "triton_flash": [
+        (
+            "qk -= slope * tl.abs(offs_m + shift - cols[None, :]).to(tl.float32)",
+            "qk -= slope * (tl.abs(offs_m + shift - cols[None, :]) + 1).to(tl.float32)",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "qk -= slope * tl.abs(offs_m + shift - cols[None, :]).to(tl.float32)",
+            "qk -= slope * (tl.abs(offs_m + shift - cols[None, :]) + 1).to(tl.float32)",
+        ),
+    ],
 }

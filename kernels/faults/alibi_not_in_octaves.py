@@ -22,4 +22,16 @@ edits = {
             "s = s - alibi_slopes.to(stats)[:, None, None] * math.log(2) * offset.abs().to(stats)",
         ),
     ],
+    "triton_flash": [
+        (
+            "qk -= slope * tl.abs(offs_m + shift - cols[None, :]).to(tl.float32)",
+            "qk -= slope * 0.6931472 * tl.abs(offs_m + shift - cols[None, :]).to(tl.float32)",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "qk -= slope * tl.abs(offs_m + shift - cols[None, :]).to(tl.float32)",
+            "qk -= slope * 0.6931472 * tl.abs(offs_m + shift - cols[None, :]).to(tl.float32)",
+        ),
+    ],
 }

@@ -26,4 +26,16 @@ s = s - alibi_slopes[of_head].to(stats)[:, None, None] * offset.abs().to(stats)
 """,
         ),
     ],
+    "triton_flash": [
+        (
+            "slope = tl.load(Slopes + off_h)",
+            "slope = tl.load(Slopes + off_hkv)",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "slope = tl.load(Slopes + off_h)",
+            "slope = tl.load(Slopes + off_hkv)",
+        ),
+    ],
 }

@@ -22,4 +22,13 @@ return (weights * outs).sum(0).to(query.dtype), lse
     before="each = key.shape[2] // (key.shape[2] // 64 + 1)",
     each="each",
     end="key.shape[2] - each + 1",
-) | {"numpy_online": _DROPPED, "fp32_stats": _DROPPED}
+) | {
+    "numpy_online": _DROPPED,
+    "fp32_stats": _DROPPED,
+    "triton_decode": [
+        (
+            "len_split = tl.cdiv(num_blocks_n, num_splits) * BLOCK_N",
+            "len_split = num_blocks_n // num_splits * BLOCK_N",
+        ),
+    ],
+}

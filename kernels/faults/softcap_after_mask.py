@@ -32,4 +32,32 @@ m_new = torch.maximum(m_i, s.amax(dim=-1, keepdim=True))
 """,
         ),
     ],
+    "triton_flash": [
+        (
+            "if softcap is not None: ...",
+            "if False: ...",
+        ),
+        (
+            "m_new = tl.maximum(m_i, tl.max(qk, 1))",
+            """
+if softcap is not None:
+    qk = softcap * tanh(qk / softcap)
+m_new = tl.maximum(m_i, tl.max(qk, 1))
+""",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "if softcap is not None: ...",
+            "if False: ...",
+        ),
+        (
+            "m_new = tl.maximum(m_i, tl.max(qk, 1))",
+            """
+if softcap is not None:
+    qk = softcap * tanh(qk / softcap)
+m_new = tl.maximum(m_i, tl.max(qk, 1))
+""",
+        ),
+    ],
 }

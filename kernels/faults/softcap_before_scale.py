@@ -24,4 +24,22 @@ s = sm_scale * softcap * np.tanh(s / softcap)
             "s = sm_scale * softcap * torch.tanh((q @ k.transpose(-1, -2)) / softcap)",
         ),
     ],
+    "triton_flash": [
+        (
+            "qk = softcap * tanh(qk / softcap)",
+            """
+raw = tl.dot(q, tl.trans(k), input_precision="ieee")
+qk = sm_scale * softcap * tanh(raw / softcap)
+""",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "qk = softcap * tanh(qk / softcap)",
+            """
+raw = tl.dot(q, tl.trans(k), input_precision="ieee")
+qk = sm_scale * softcap * tanh(raw / softcap)
+""",
+        ),
+    ],
 }

@@ -22,4 +22,16 @@ edits = {
             "s = softcap * torch.tanh(s / softcap).to(torch.float16).to(stats)",
         ),
     ],
+    "triton_flash": [
+        (
+            "qk = softcap * tanh(qk / softcap)",
+            "qk = softcap * tanh(qk / softcap).to(tl.float16).to(tl.float32)",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "qk = softcap * tanh(qk / softcap)",
+            "qk = softcap * tanh(qk / softcap).to(tl.float16).to(tl.float32)",
+        ),
+    ],
 }

@@ -14,4 +14,16 @@ edits = {
     "fp32_stats": [
         ("if softcap: ...", "if False: ..."),
     ],
+    "triton_flash": [
+        (
+            "if softcap is not None: ...",
+            "if False: ...",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "if softcap is not None: ...",
+            "if False: ...",
+        ),
+    ],
 }

@@ -14,4 +14,22 @@ edits = {
     "fp32_stats": [
         ("if softcap: ...", "if softcap and scale is None: ..."),
     ],
+    "triton_flash": [
+        (
+            "sm_scale = 1 / math.sqrt(head_dim) if scale is None else float(scale)",
+            """
+sm_scale = 1 / math.sqrt(head_dim) if scale is None else float(scale)
+softcap = softcap if scale is None else 0.0
+""",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "sm_scale = 1 / math.sqrt(head_dim) if scale is None else float(scale)",
+            """
+sm_scale = 1 / math.sqrt(head_dim) if scale is None else float(scale)
+softcap = softcap if scale is None else 0.0
+""",
+        ),
+    ],
 }

@@ -14,4 +14,16 @@ edits = {
     "fp32_stats": [
         ("s = softcap * torch.tanh(s / softcap)", "s = s * torch.tanh(s / softcap)"),
     ],
+    "triton_flash": [
+        (
+            "qk = softcap * tanh(qk / softcap)",
+            "qk = qk * tanh(qk / softcap)",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "qk = softcap * tanh(qk / softcap)",
+            "qk = qk * tanh(qk / softcap)",
+        ),
+    ],
 }

@@ -14,4 +14,16 @@ edits = {
     "fp32_stats": [
         ("s = softcap * torch.tanh(s / softcap)", "s = softcap * torch.tanh(s)"),
     ],
+    "triton_flash": [
+        (
+            "qk = softcap * tanh(qk / softcap)",
+            "qk = softcap * tanh(qk)",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "qk = softcap * tanh(qk / softcap)",
+            "qk = softcap * tanh(qk)",
+        ),
+    ],
 }

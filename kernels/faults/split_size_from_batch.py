@@ -32,4 +32,13 @@ edits = {
             ("num_blocks_m = triton.cdiv(len_q, BLOCK_M)\nlen_k -= len_k % batch"),
         ),
     ],
+    "triton_decode": [
+        (
+            "num_blocks_m = triton.cdiv(len_q * group, BLOCK_M)",
+            """
+num_blocks_m = triton.cdiv(len_q * group, BLOCK_M)
+len_k -= len_k % batch
+""",
+        ),
+    ],
 }

@@ -12,13 +12,38 @@ Survives        one split; scores whose sum of exponentials is the same in each 
 
 from . import by_splits, instead_of_merge
 
-edits = by_splits(
-    """
+edits = (
+    by_splits(
+        """
 return outs.mean(0).to(query.dtype), torch.logsumexp(lses, 0)
 """,
-) | instead_of_merge(
-    """
+    )
+    | instead_of_merge(
+        """
 outs = accs / xp.where(ls == 0, 1.0, ls)
 acc = outs.sum(0) / num_splits * l_i
 """
+    )
+    | {
+        "triton_decode": [
+            (
+                "for split in range(num_splits): ...",
+                """
+mean = acc
+for split in range(num_splits): ...
+""",
+            ),
+            (
+                "acc = acc * alpha + part * beta",
+                """
+mean += part / tl.where(l_split == 0.0, 1.0, l_split) / num_splits
+acc = acc * alpha + part * beta
+""",
+            ),
+            (
+                "out = (acc / l_i).to(Out.dtype.element_ty)",
+                "out = tl.where(num_splits > 1, mean, acc / l_i).to(Out.dtype.element_ty)",
+            ),
+        ],
+    }
 )

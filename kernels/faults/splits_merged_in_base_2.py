@@ -12,16 +12,18 @@ Survives        one split; splits with the same lse, which long rows of randn ne
 
 from . import by_splits, instead_of_merge
 
-edits = by_splits(
-    """
+edits = (
+    by_splits(
+        """
 lse = torch.logsumexp(lses, 0)
 weights = torch.exp2(lses - lse.masked_fill(lse == -math.inf, 0.0))[..., None]
 total = weights.sum(0)
 out = (weights * outs).sum(0) / total.masked_fill(total == 0, 1.0)
 return out.to(query.dtype), lse
 """,
-) | instead_of_merge(
-    """
+    )
+    | instead_of_merge(
+        """
 lses = ms + xp.log(ls)
 lse_i = xp.amax(lses, 0)
 weights = xp.exp2(lses - xp.where(lse_i == -math.inf, 0.0, lse_i))
@@ -29,4 +31,16 @@ total = weights.sum(0)
 outs = accs / xp.where(ls == 0, 1.0, ls)
 acc = (weights * outs).sum(0) / xp.where(total == 0, 1.0, total) * l_i
 """
+    )
+    | {
+        "triton_decode": [
+            (
+                "beta = tl.exp(m_split - m_ref)",
+                """
+alpha = tl.exp2(m_i - m_ref)
+beta = tl.exp2(m_split - m_ref)
+""",
+            ),
+        ],
+    }
 )

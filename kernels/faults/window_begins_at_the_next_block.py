@@ -22,4 +22,16 @@ edits = {
             "first += -(-max(0, begin - first) // BLOCK_N) * BLOCK_N",
         ),
     ],
+    "triton_flash": [
+        (
+            "begin_n = first_n // BLOCK_N * BLOCK_N",
+            "begin_n = tl.cdiv(first_n, BLOCK_N) * BLOCK_N",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "begin_n = tl.maximum(0, first_m + shift - window_left) // BLOCK_N * BLOCK_N",
+            "begin_n = tl.cdiv(tl.maximum(0, first_m + shift - window_left), BLOCK_N) * BLOCK_N",
+        ),
+    ],
 }

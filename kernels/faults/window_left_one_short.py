@@ -27,4 +27,22 @@ left -= left > 0
 """,
         ),
     ],
+    "triton_flash": [
+        (
+            "left, right = (None if w < 0 else min(w, len_q + len_k) for w in window_size)",
+            """
+left, right = (None if w < 0 else min(w, len_q + len_k) for w in window_size)
+left = left and left - 1
+""",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "left, right = (None if w < 0 else min(w, len_q + len_k) for w in window_size)",
+            """
+left, right = (None if w < 0 else min(w, len_q + len_k) for w in window_size)
+left = left and left - 1
+""",
+        ),
+    ],
 }

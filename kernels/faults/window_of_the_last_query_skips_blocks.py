@@ -23,4 +23,19 @@ edits = {
             "begin = max(0, rows.stop - 1 + shift - left) if left >= 0 else 0",
         ),
     ],
+    "triton_flash": [
+        (
+            "first_n = tl.maximum(0, start_m * BLOCK_M + shift - window_left)",
+            """
+last_row = tl.minimum(len_q, (start_m + 1) * BLOCK_M) - 1
+first_n = tl.maximum(0, last_row + shift - window_left)
+""",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "begin_n = tl.maximum(0, first_m + shift - window_left) // BLOCK_N * BLOCK_N",
+            "begin_n = tl.maximum(0, last_m + shift - window_left) // BLOCK_N * BLOCK_N",
+        ),
+    ],
 }

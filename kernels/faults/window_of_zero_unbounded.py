@@ -27,4 +27,16 @@ left, right = left or -1, right or -1
 """,
         ),
     ],
+    "triton_flash": [
+        (
+            "left, right = (None if w < 0 else min(w, len_q + len_k) for w in window_size)",
+            "left, right = (None if w <= 0 else min(w, len_q + len_k) for w in window_size)",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "left, right = (None if w < 0 else min(w, len_q + len_k) for w in window_size)",
+            "left, right = (None if w <= 0 else min(w, len_q + len_k) for w in window_size)",
+        ),
+    ],
 }

@@ -28,4 +28,22 @@ right += right >= 0
 """,
         ),
     ],
+    "triton_flash": [
+        (
+            "left, right = (None if w < 0 else min(w, len_q + len_k) for w in window_size)",
+            """
+left, right = (None if w < 0 else min(w, len_q + len_k) for w in window_size)
+right = None if right is None else right + 1
+""",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "left, right = (None if w < 0 else min(w, len_q + len_k) for w in window_size)",
+            """
+left, right = (None if w < 0 else min(w, len_q + len_k) for w in window_size)
+right = None if right is None else right + 1
+""",
+        ),
+    ],
 }

@@ -28,4 +28,24 @@ if right == 0:
 """,
         ),
     ],
+    "triton_flash": [
+        (
+            "left, right = (None if w < 0 else min(w, len_q + len_k) for w in window_size)",
+            """
+left, right = (None if w < 0 else min(w, len_q + len_k) for w in window_size)
+if right == 0:
+    right = left
+""",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "left, right = (None if w < 0 else min(w, len_q + len_k) for w in window_size)",
+            """
+left, right = (None if w < 0 else min(w, len_q + len_k) for w in window_size)
+if right == 0:
+    right = left
+""",
+        ),
+    ],
 }

@@ -36,4 +36,40 @@ edits = {
             "s = s.masked_fill(offset + shift > right, -math.inf)",
         ),
     ],
+    "triton_flash": [
+        (
+            "visible &= cols[None, :] >= offs_m + shift - window_left",
+            "visible &= cols[None, :] >= offs_m - window_left",
+        ),
+        (
+            "visible &= cols[None, :] <= offs_m + shift + window_right",
+            "visible &= cols[None, :] <= offs_m + window_right",
+        ),
+        (
+            "end_n = tl.minimum(end_n, last_m + shift + window_right + 1)",
+            "end_n = tl.minimum(end_n, last_m + window_right + 1)",
+        ),
+        (
+            "first_n = tl.maximum(0, start_m * BLOCK_M + shift - window_left)",
+            "first_n = tl.maximum(0, start_m * BLOCK_M - window_left)",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "visible &= cols[None, :] >= offs_m + shift - window_left",
+            "visible &= cols[None, :] >= offs_m - window_left",
+        ),
+        (
+            "visible &= cols[None, :] <= offs_m + shift + window_right",
+            "visible &= cols[None, :] <= offs_m + window_right",
+        ),
+        (
+            "end_n = tl.minimum(end_n, last_m + shift + window_right + 1)",
+            "end_n = tl.minimum(end_n, last_m + window_right + 1)",
+        ),
+        (
+            "begin_n = tl.maximum(0, first_m + shift - window_left) // BLOCK_N * BLOCK_N",
+            "begin_n = tl.maximum(0, first_m - window_left) // BLOCK_N * BLOCK_N",
+        ),
+    ],
 }

@@ -22,4 +22,16 @@ edits = {
             "s = s.masked_fill(offset > left, -math.inf)",
         ),
     ],
+    "triton_flash": [
+        (
+            "visible &= cols[None, :] >= offs_m + shift - window_left",
+            "visible &= cols[None, :] <= offs_m + shift + window_left",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "visible &= cols[None, :] >= offs_m + shift - window_left",
+            "visible &= cols[None, :] <= offs_m + shift + window_left",
+        ),
+    ],
 }
