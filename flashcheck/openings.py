@@ -61,6 +61,7 @@ def openings(space: Space, seed: int) -> Iterator[Problem]:
     rng = random.Random(seed)
     yield from _problems(_recipes(rng, space.max_length), space, rng)
     yield from _problems(_further(rng), space, rng)
+    yield from _problems(_sequences(rng, space), space, rng)
 
 
 def endings(space: Space, seed: int) -> Iterator[Problem]:
@@ -82,7 +83,7 @@ def _problems(recipes: Iterable[_Recipe], space: Space, rng: random.Random) -> I
         problem = replace(recipe.problem, dtype=space.dtype, seed=rng.randrange(space.seeds))
         places = rng.randrange(32), rng.randrange(32)
         wanted = {o for o, (name, value) in _FURTHER.items() if getattr(problem, name) != value}
-        if wanted and wanted.isdisjoint(space.options):
+        if wanted and wanted.isdisjoint(space.options) and not problem.seqlens_k:
             continue
         problem = replace(problem, **dict(_FURTHER[o] for o in wanted - space.options))
         fitted = _fitted(replace(problem, mask=_mask(space, problem.mask)), space)
@@ -164,6 +165,47 @@ def _further(rng: random.Random) -> Iterator[_Recipe]:
     yield _Recipe(high, some((110.0, 200.0)))
 
 
+def _sequences(rng: random.Random, space: Space) -> Iterator[_Recipe]:
+    """For kernels that take packed batches or pages: sequences of which no two are alike."""
+    some, base = rng.choice, replace(_BASE, scores="rising")
+    if "cu_seqlens_q" in space.options:
+        # One without keys, which is not the last, and one without queries.
+        longer = rng.sample(((2, some((7, 9))), (0, 5), (1, some((33, 40))), (9, 19)), 4)
+        longer.insert(rng.randrange(4), (3, 0))
+        window = some((3, 12)), some((0, 2, -1))
+        placed = replace(base, window=window, alibi_slopes=_STAIRS)
+        yield _Recipe(_packed(placed, longer), 6.0)
+        # More queries than any sequence has keys, aligned at the top.
+        fewer = rng.sample(((some((11, 20)), 7), (1, 6), (5, 5), (0, 3)), 4)
+        fewer.insert(rng.randrange(4), (4, 0))
+        yield _Recipe(_packed(replace(base, is_causal=True, num_splits=some((1, 3))), fewer), 6.0)
+    if "block_table" in space.options:
+        few = [n for n in space.pages if n <= 16] or space.pages
+        many = [n for n in space.pages if 16 < n <= 64] or few
+        sunk = replace(base, sinks=Fill("stairs", level=1.5, base=-2.0))
+        yield _Recipe(_paged(sunk, some(few), rng), 6.0)
+        yield _Recipe(_paged(base, some(many), rng), 6.0)
+
+
+def _packed(p: Problem, lengths: list[tuple[int, int]]) -> Problem:
+    queries, keys = zip(*lengths, strict=True)
+    return replace(
+        p, batch=1, len_q=sum(queries), len_k=sum(keys), seqlens_q=queries, seqlens_k=keys,
+        longest=(0, 64),
+    )  # fmt: skip
+
+
+def _paged(p: Problem, page: int, rng: random.Random) -> Problem:
+    """A cache whose table has more room than is used; one sequence is empty, and no other ends
+    where a page does."""
+    width = max(3, 64 // page) + 1
+    lengths = ((width - 1) * page - page // 3, page + page // 2 + 1, 0)
+    return replace(
+        p, batch=3, heads=2, kv_heads=1, len_q=rng.choice((1, 3)), len_k=width * page, page=page,
+        spare=2, seqlens_k=tuple(rng.sample(lengths, 3)),
+    )  # fmt: skip
+
+
 def _mask(space: Space, mask: Mask | None) -> Mask | None:
     """The mask in a form that the kernel takes, or none."""
     if mask is None or "attn_mask" not in space.options:
@@ -181,7 +223,7 @@ def _fitted(p: Problem, space: Space) -> Problem | None:
         return None
     if p.heads != p.kv_heads and "enable_gqa" not in options:
         p = replace(p, kv_heads=p.heads)
-    if p.batch * p.heads > space.max_heads:
+    if p.batch * p.heads > space.max_heads and not p.seqlens_k:
         p = replace(p, batch=1)
     scale = p.scale if "scale" in options else None
     if scale is None and not space.scale_none:
@@ -189,16 +231,23 @@ def _fitted(p: Problem, space: Space) -> Problem | None:
     if scale is not None and scale <= 0 and space.positive_scale:
         scale = 0.5
     layout: Layout = p.layout if p.layout in space.layouts else "contiguous"
-    p = replace(
-        p, scale=scale, layout=layout, len_k=min(p.len_k, longest), len_q=min(p.len_q, longest),
-        is_causal=p.is_causal and "is_causal" in options,
-    )  # fmt: skip
-    if space.causal_square and p.is_causal:
-        p = replace(p, len_q=p.len_k)
     dim, dim_v = (
         min(space.head_dims, key=lambda d: (abs(d - wanted), d)) for wanted in (p.dim, p.dim_v)
     )
-    p = replace(p, dim=dim, dim_v=dim_v if space.dim_v_differs else dim)
+    p = replace(
+        p, scale=scale, layout=layout, is_causal=p.is_causal and "is_causal" in options, dim=dim,
+        dim_v=dim_v if space.dim_v_differs else dim,
+    )  # fmt: skip
+    if p.seqlens_k:  # whose lengths belong together
+        size = p.batch * p.len_q * p.len_k * (p.dim + p.dim_v)
+        if p.heads * size > space.work:
+            p = replace(p, heads=p.heads // p.kv_heads, kv_heads=1)
+        if p.heads * size > space.work:
+            p = replace(p, heads=1)
+        return p if p.heads * size <= space.work else None
+    p = replace(p, len_k=min(p.len_k, longest), len_q=min(p.len_q, longest))
+    if space.causal_square and p.is_causal:
+        p = replace(p, len_q=p.len_k)
     # Where it is too large: fewer batches, fewer heads, fewer queries, in this order.
     cost = max(p.len_k, 1) * (p.dim + p.dim_v)
     # Under a causal mask the first queries see next to nothing.

@@ -139,3 +139,20 @@ def test_openings_with_options_are_judged(dtype: str) -> None:
     subject = Subject(runner, target, space)
     found = {AGREEMENT.check(subject.case(p)).verdict for p in openings(space, 7)}
     assert found == {Verdict.PASS}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("option", ["cu_seqlens_q", "block_table"])
+def test_openings_of_sequences(option: str, seed: int) -> None:
+    """An empty sequence, no two alike, within what a kernel takes; a table with room to spare."""
+    usual = Space().options - {*FURTHER}
+    few = list(openings(Space(options=usual), seed))
+    for space in (Space(options=usual | {option}), Space(options=usual | {option}, work=60_000)):
+        added = list(openings(space, seed))[len(few) :]
+        assert len(added) == 2
+        for p in added:
+            assert p.heads * p.batch * p.len_q * p.len_k * (p.dim + p.dim_v) <= space.work
+            assert 0 in p.seqlens_k
+            assert len(set(p.seqlens_k)) == len(p.seqlens_k)
+            x = p.inputs()
+            assert x.pages is None or x.pages.table.shape[1] > -(-max(p.seqlens_k) // p.page)
