@@ -15,6 +15,7 @@ FAULTY ?= numpy_online+acc_not_rescaled
 BUDGET ?= pr
 
 EXTREMAL := $(addprefix extremal[,$(addsuffix ],sequential_ascending sequential_descending exp_high exp_low exp_mixed prescaled sqrt_prescaled block_of_one normalize_first rounded_sum exp2 exp2_fma exp2_product lazy_rescale splits flush_exp argument_off rescale_off wide_p))
+FLASH4 := $(addprefix fp32_stats[,$(addsuffix ],exp2_poly3 exp2_poly5 lazy_rescale))
 
 RUN := reports/run
 GATE = $(BIN)/flashcheck gate $(KERNELS) --device cpu --budget $(BUDGET) \
@@ -59,7 +60,7 @@ SEEDS ?= 0 1 2
 SOUND ?= 2000
 soundness: .venv/stamp
 	@for seed in $(SEEDS); do \
-		$(BIN)/flashcheck gate $(EXTREMAL) "torch_sdpa[math]" "torch_sdpa[flash]" \
+		$(BIN)/flashcheck gate $(EXTREMAL) $(FLASH4) "torch_sdpa[math]" "torch_sdpa[flash]" \
 			--dtype float64,float32,float16,bfloat16 --budget $(SOUND) --seed $$seed || exit 1; \
 	done
 
