@@ -34,7 +34,8 @@ IN_PROCESS = ("numpy_naive", "numpy_online", "fp32_stats", "fp32_backward")
 UNWRITTEN = (
     "counter_not_reset", "empty_keys_not_written", "grid_axis_too_long", "key_tail_not_cleared",
     "last_row_not_stored", "lse_of_empty_rows_not_stored", "output_columns_bounded_by_head_dim",
-    "query_blocks_floored", "rows_without_keys_not_written", "value_tail_not_zeroed",
+    "queries_bounded_by_longest_keys", "query_blocks_floored", "rows_without_keys_not_written",
+    "sequence_without_keys_not_written", "value_tail_not_zeroed",
 )  # fmt: skip
 """They show what memory or a counter happens to hold, which one problem alone cannot repeat."""
 
