@@ -17,6 +17,10 @@ joins there once, as the state (sink, 1, 0).
 The query heads of one head of keys and values are rows of one block: its keys are loaded once
 for all of them, and a tensor core, which takes 16 rows, has more than one to work on.
 
+Keys of a paged cache are looked up as they are loaded: key j of a sequence lies in the page
+Table[sequence, j // page size], at j % page size. Of sequences that are packed along L each has
+programs of its own, as many as the longest needs; those beyond its queries store nothing.
+
 Sources: Dao, Haziza, Massa and Sizov, *Flash-Decoding for long-context inference* (2023);
 Milakov and Gimelshein (arXiv 1805.02867), section 3.1.
 """
@@ -31,6 +35,7 @@ import triton.language as tl
 
 from flashcheck.kernel import Kernel
 
+from .sequences import check
 from .triton_flash import is_aligned, tanh
 
 
@@ -38,15 +43,18 @@ from .triton_flash import is_aligned, tanh
     do_not_specialize=(
         "H", "H_KV", "group", "len_q", "len_k", "num_blocks_m", "num_splits", "num_rows",
         "window_left", "window_right", "stride_mz", "stride_mh", "stride_mm", "stride_mn",
+        "page_size", "stride_tz",
     ),
-    do_not_specialize_on_alignment=("Mask", "Slopes"),
+    do_not_specialize_on_alignment=("Mask", "Slopes", "EndsQ", "EndsK", "Table", "Lengths"),
 )  # fmt: skip
 def _attention_splits(
-    Q, K, V, Mask, Slopes, M, L, Acc, sm_scale, softcap, window_left, window_right,
+    Q, K, V, Mask, Slopes, EndsQ, EndsK, Table, Lengths, M, L, Acc, sm_scale, softcap,
+    window_left, window_right,
     stride_qz, stride_qh, stride_qm, stride_qd,
     stride_kz, stride_kh, stride_kn, stride_kd,
     stride_vz, stride_vh, stride_vn, stride_vd,
     stride_mz, stride_mh, stride_mm, stride_mn,
+    page_size, stride_tz, stride_kp, stride_vp,
     H, H_KV, group, len_q, len_k, num_blocks_m, num_splits, num_rows, head_dim, head_dim_v,
     IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
@@ -55,6 +63,13 @@ def _attention_splits(
     split = tl.program_id(0) // num_blocks_m % num_splits
     off_hz = (tl.program_id(0) // num_blocks_m // num_splits).to(tl.int64)
     off_z, off_hkv = off_hz // H_KV, off_hz % H_KV
+    first_part, heads_apart = off_z * H * len_q, len_q
+    if EndsQ is not None:  # packed: off_z is the sequence
+        first_q, first_k = tl.load(EndsQ + off_z), tl.load(EndsK + off_z)
+        len_q, len_k = tl.load(EndsQ + off_z + 1) - first_q, tl.load(EndsK + off_z + 1) - first_k
+        first_part = first_q.to(tl.int64)
+    if Table is not None:
+        len_k = tl.load(Lengths + off_z)
 
     # The rows are those of all `group` heads for query 0, then for query 1, and so on.
     offs_row = start_m * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -84,6 +99,10 @@ def _attention_splits(
     offs_dv = tl.arange(0, BLOCK_DV)[None, :].to(tl.int64)
     m, n, step_n = offs_m.to(tl.int64), offs_n.to(tl.int64), tl.full([], BLOCK_N, tl.int64)
     n += begin_n
+    if EndsQ is not None:
+        Q += first_q.to(tl.int64) * stride_qm
+        K += first_k.to(tl.int64) * stride_kn
+        V += first_k.to(tl.int64) * stride_vn
     q_ptrs = Q + off_z * stride_qz + off_h * stride_qh
     k_ptrs = K + off_z * stride_kz + off_hkv * stride_kh
     v_ptrs = V + off_z * stride_vz + off_hkv * stride_vh
@@ -102,6 +121,14 @@ def _attention_splits(
     acc = tl.full([BLOCK_M, BLOCK_DV], 0.0, tl.float32)
     for start_n in range(begin_n, end_n, BLOCK_N):
         cols = start_n + offs_n
+        if Table is not None:
+            pages = Table + off_z * stride_tz + cols // page_size
+            page = tl.load(pages, mask=cols < len_k, other=0).to(tl.int64)[:, None]
+            place = (cols % page_size).to(tl.int64)[:, None]
+            k_ptrs = K + page * stride_kp + off_hkv * stride_kh
+            k_ptrs += place * stride_kn + offs_d * stride_kd
+            v_ptrs = V + page * stride_vp + off_hkv * stride_vh
+            v_ptrs += place * stride_vn + offs_dv * stride_vd
         k = tl.load(k_ptrs, mask=(cols < len_k)[:, None] & (offs_d < head_dim), other=0.0)
         qk = tl.dot(q, tl.trans(k), input_precision="ieee") * sm_scale
         if softcap is not None:
@@ -137,7 +164,7 @@ def _attention_splits(
         k_ptrs += step_n * stride_kn
         v_ptrs += step_n * stride_vn
 
-    offs_part = split.to(tl.int64) * num_rows + (off_z * H + off_h) * len_q + m
+    offs_part = split.to(tl.int64) * num_rows + first_part + off_h * heads_apart + m
     tl.store(M + offs_part, m_i[:, None], mask=rows)
     tl.store(L + offs_part, l_i[:, None], mask=rows)
     tl.store(Acc + offs_part * head_dim_v + offs_dv, acc, mask=rows & (offs_dv < head_dim_v))
@@ -201,11 +228,20 @@ def attention(
     alibi_slopes: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
     num_splits: int = 1,
+    cu_seqlens_q: torch.Tensor | None = None,
+    cu_seqlens_k: torch.Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    block_table: torch.Tensor | None = None,
+    cache_seqlens: torch.Tensor | None = None,
     BLOCK_M: int = 16,
     BLOCK_N: int = 64,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """q [B, Hq, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv] -> out [B, Hq, Lq, Dv], lse."""
+    check(attn_mask, cu_seqlens_q, cu_seqlens_k, block_table, cache_seqlens)
     batch, heads, len_q, head_dim = query.shape
+    if block_table is not None:  # [pages, page size, Hkv, D]
+        key, value = key.transpose(1, 2), value.transpose(1, 2)
     len_k, head_dim_v = value.shape[2:]
     sm_scale = 1 / math.sqrt(head_dim) if scale is None else float(scale)
     group = heads // key.shape[1] if enable_gqa else 1
@@ -213,24 +249,38 @@ def attention(
     if attn_mask is not None:
         attn_mask = attn_mask.expand(batch, heads, len_q, len_k)  # a stride of 0 where it repeats
         stride_mask = attn_mask.stride()
+    stride_q, stride_k, stride_v = query.stride(), key.stride(), value.stride()
+    page_size, stride_page = len_k, (stride_k[0], stride_v[0])
+    if block_table is not None:
+        len_k = page_size * block_table.shape[1]
+        stride_k, stride_v = (0, *stride_k[1:]), (0, *stride_v[1:])
+    sequences, longest_q, longest_k = batch, len_q, len_k
+    if cu_seqlens_q is not None and cu_seqlens_k is not None:
+        sequences = len(cu_seqlens_q) - 1
+        longest_q = int(cu_seqlens_q.diff().max()) if max_seqlen_q is None else max_seqlen_q
+        longest_k = int(cu_seqlens_k.diff().max()) if max_seqlen_k is None else max_seqlen_k
+        stride_q, stride_k, stride_v = ((0, *s[1:]) for s in (stride_q, stride_k, stride_v))
     # Wider than all keys and queries is as wide as they are, and cannot overflow.
     left, right = (None if w < 0 else min(w, len_q + len_k) for w in window_size)
-    num_splits = max(1, min(num_splits, triton.cdiv(len_k, BLOCK_N)))
+    num_splits = max(1, min(num_splits, triton.cdiv(longest_k, BLOCK_N)))
 
     out = torch.empty(batch, heads, len_q, head_dim_v, dtype=query.dtype, device=query.device)
     lse = torch.empty(batch, heads, len_q, dtype=torch.float32, device=query.device)
     m, l = lse.new_empty(2, num_splits, batch, heads, len_q)
     acc = lse.new_empty(num_splits, batch, heads, len_q, head_dim_v)
     num_rows = batch * heads * len_q
-    num_blocks_m = triton.cdiv(len_q * group, BLOCK_M)
+    num_blocks_m = triton.cdiv(longest_q * group, BLOCK_M)
     block_dv = max(16, triton.next_power_of_2(head_dim_v))
+    lengths = (cu_seqlens_q, cu_seqlens_k, block_table, cache_seqlens)
     aligned = all(map(is_aligned, (query, key, value)))
     splits = _attention_splits if aligned else _attention_splits_unaligned
-    splits[(num_blocks_m * num_splits * batch * (heads // group),)](
+    splits[(num_blocks_m * num_splits * sequences * (heads // group),)](
         query, key, value, attn_mask,
         None if alibi_slopes is None else alibi_slopes.contiguous(),
+        *(None if n is None else n.contiguous() for n in lengths),
         m, l, acc, sm_scale, softcap or None, left, right,
-        *query.stride(), *key.stride(), *value.stride(), *stride_mask,
+        *stride_q, *stride_k, *stride_v, *stride_mask,
+        page_size, 0 if block_table is None else block_table.shape[1], *stride_page,
         heads, heads // group, group, len_q, len_k, num_blocks_m, num_splits, num_rows,
         head_dim, head_dim_v,
         IS_CAUSAL=is_causal, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,

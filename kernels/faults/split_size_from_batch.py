@@ -34,9 +34,9 @@ edits = {
     ],
     "triton_decode": [
         (
-            "num_blocks_m = triton.cdiv(len_q * group, BLOCK_M)",
+            "num_blocks_m = triton.cdiv(longest_q * group, BLOCK_M)",
             """
-num_blocks_m = triton.cdiv(len_q * group, BLOCK_M)
+num_blocks_m = triton.cdiv(longest_q * group, BLOCK_M)
 len_k -= len_k % batch
 """,
         ),

@@ -142,7 +142,10 @@ def test_loads(
 
 
 @pytest.mark.filterwarnings("ignore")  # Triton's own, about its defaults
-@pytest.mark.parametrize("options", [(), ("Mask", "Slopes", "softcap", "window_left")])
+@pytest.mark.parametrize(
+    "options",
+    [(), ("Mask", "Slopes", "softcap", "window_left"), ("EndsQ", "EndsK"), ("Table", "Lengths")],
+)
 @pytest.mark.parametrize("aligned", [True, False])
 def test_the_compiler_takes_it(
     aligned: bool, options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -159,7 +162,9 @@ def test_the_compiler_takes_it(
         "softcap": "fp32", **dict.fromkeys(("M", "L", "Acc", "Lse", "Mask", "Slopes"), "*fp32"),
     }  # fmt: skip
     blocks = {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_D": 16, "BLOCK_DV": 32, "IS_CAUSAL": True}
+    given |= dict.fromkeys(("EndsQ", "EndsK", "Table", "Lengths"), "*i32")
     optional = {"Mask", "Slopes", "softcap", "window_left", "window_right", "Sinks"}
+    optional |= {"EndsQ", "EndsK", "Table", "Lengths"}
     for kernel, instruction in ((splits, "mma.sync"), (decode._merge_splits, "ex2")):
         constants = dict.fromkeys(optional - {*options}) | blocks
         if aligned and kernel is splits:  # Triton makes constants of integers that are 1
