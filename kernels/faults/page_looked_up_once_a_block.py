@@ -4,7 +4,7 @@ Kind            K
 What is wrong   the page of a block's first key is looked up, and 32 keys are read
                 from there, whatever the page's size
 Where seen      the class of hw-native-sys/pypto#470
-Killed by       agreement, sequence_independence
+Killed by       agreement, sequence_independence, poison_memory
 Survives        pages of 32 keys and more; pages in order
 """
 

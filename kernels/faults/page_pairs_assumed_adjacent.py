@@ -4,7 +4,7 @@ Kind            K
 What is wrong   the loop over pages is unrolled by two, and takes the page after
                 the first one's in memory for the second
 Where seen      hw-native-sys/pypto#470 (review)
-Killed by       agreement, sequence_independence
+Killed by       agreement, sequence_independence, poison_memory
 Survives        pages in order, as a fresh cache allots them; one page a sequence
 """
 

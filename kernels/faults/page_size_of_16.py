@@ -5,7 +5,7 @@ What is wrong   a page's size is a constant of the kernel, and the cache has
                 another
 Where seen      the class of tanishqkumar/ssd#22: the cache is read as if it were
                 laid out otherwise
-Killed by       agreement, sequence_independence
+Killed by       agreement, sequence_independence, poison_memory
 Survives        pages of 16, the usual size
 """
 

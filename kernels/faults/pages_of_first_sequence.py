@@ -4,7 +4,7 @@ Kind            K
 What is wrong   the row of the block table is left out of the address
 Where seen      the class of gittensor-ai-lab/sparkinfer#146: rows of another
                 request are read
-Killed by       agreement, sequence_independence
+Killed by       agreement, sequence_independence, poison_memory
 Survives        a batch of 1; a shared prefix
 """
 

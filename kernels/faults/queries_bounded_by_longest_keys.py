@@ -3,7 +3,7 @@
 Kind            J
 What is wrong   the grid is sized by max_seqlen_k in place of max_seqlen_q
 Where seen      the class of Dao-AILab/flash-attention#2470
-Killed by       agreement, poison_output
+Killed by       agreement, poison_output, poison_memory
 Survives        as many keys as queries or more, which decoding and training have
 """
 

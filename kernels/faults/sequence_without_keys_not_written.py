@@ -4,7 +4,7 @@ Kind            J
 What is wrong   a program whose sequence has no keys returns before it stores
 Where seen      Dao-AILab/flash-attention#2568, #2421 and #2515: zero-length K in
                 varlen leaves out as it was
-Killed by       agreement, poison_output
+Killed by       agreement, poison_output, poison_memory
 Survives        batches without an empty sequence; fresh memory that happens to
                 hold zeros
 """

@@ -5,7 +5,7 @@ What is wrong   the stride between rows is computed from the longest length, and
                 the table was allotted wider
 Where seen      gittensor-ai-lab/sparkinfer#146: only the beginning of a row is
                 valid
-Killed by       agreement, sequence_independence
+Killed by       agreement, sequence_independence, poison_memory
 Survives        a batch of 1; a table as wide as its longest sequence, which tests
                 allot
 """

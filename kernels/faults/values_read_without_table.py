@@ -3,7 +3,7 @@
 Kind            K
 What is wrong   the block table is applied to K and forgotten for V
 Where seen      tanishqkumar/ssd#22: a paged cache passed on without its table
-Killed by       agreement, sequence_independence
+Killed by       agreement, sequence_independence, poison_memory
 Survives        pages in order; V the same for all keys
 """
 

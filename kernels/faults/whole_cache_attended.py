@@ -3,7 +3,7 @@
 Kind            K
 What is wrong   the capacity of the cache is taken for the length of the sequence
 Where seen      meta-pytorch/gpt-fast#233
-Killed by       agreement, sequence_independence
+Killed by       agreement, sequence_independence, poison_memory
 Survives        full caches; V all ones, and caches of zeros where scores are low
 """
 
