@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flashcheck.fills import Fill
-from flashcheck.inputs import Layout
+from flashcheck.formats import FLOAT8, FORMATS
+from flashcheck.inputs import DESCALES, Layout
 from flashcheck.masks import Hides, Mask
 from flashcheck.problem import Problem
 from flashcheck.strategies import Space, filled
@@ -62,6 +63,9 @@ def openings(space: Space, seed: int) -> Iterator[Problem]:
     yield from _problems(_recipes(rng, space.max_length), space, rng)
     yield from _problems(_further(rng), space, rng)
     yield from _problems(_sequences(rng, space), space, rng)
+    if space.dtype in FLOAT8:
+        yield from _problems(_factors(rng, space), space, rng)
+        yield from _weights(rng, space)
 
 
 def endings(space: Space, seed: int) -> Iterator[Problem]:
@@ -204,6 +208,39 @@ def _paged(p: Problem, page: int, rng: random.Random) -> Problem:
         p, batch=3, heads=2, kv_heads=1, len_q=rng.choice((1, 3)), len_k=width * page, page=page,
         spare=2, seqlens_k=tuple(rng.sample(lengths, 3)),
     )  # fmt: skip
+
+
+def _factors(rng: random.Random, space: Space) -> Iterator[_Recipe]:
+    """float8: factors of q, k and v that differ much from head to head, and between blocks."""
+    some, named = rng.choice, [name for name in DESCALES if name in space.options]
+    if not named:
+        return
+    splits = some((2, 3)) if "num_splits" in space.options else 1
+    apart = (((0, 1, 0, 0), 6.0), ((1, 0, 0, 0), 2.0**-4))
+    of: dict[str, Any] = dict.fromkeys(named, Fill(noise="positive", spread=0.5, plants=apart))
+    heads = replace(_BASE, len_q=17, len_k=some((40, 70)), descale_per="head", **of)
+    yield _Recipe(replace(heads, num_splits=splits))
+    if space.descale_block is None:
+        return
+    # Blocks of queries and of keys, the last of each a single row.
+    queries, keys = (n + 1 for n in space.descale_block)
+    of = dict.fromkeys(named, Fill("stairs", level=0.5, base=0.25, noise="positive", spread=0.25))
+    for n in (5 * keys - 4, 2 * keys - 1):
+        blocks = replace(_BASE, len_q=queries, len_k=n, descale_per="block", num_splits=splits)
+        yield _Recipe(replace(blocks, descale_block=space.descale_block, **of))
+
+
+def _weights(rng: random.Random, space: Space) -> Iterator[Problem]:
+    """float8: all weight that counts is so small that P in float8 would be 0, were it not
+    enlarged; and one key rises above all before it by less than a maximum may lag."""
+    few = replace(_BASE, batch=1, len_q=3, len_k=rng.choice((70, 100, 133)), scores="late_max")
+    # Below the first key, whose value is 0; half an octave more, and what rounding k may take.
+    others = Fill("spike", level=0.0, base=1.0)
+    underflow = 0.8 - math.log(FORMATS[space.dtype].underflow)
+    last = Fill("spike", level=1.0, at=-1)
+    for nats, v in ((underflow, others), (2.5, last), (5.0, last)):
+        for p in _problems([_Recipe(few, nats)], space, rng):
+            yield replace(p, k=replace(p.k, at=v.at), v=v)
 
 
 def _mask(space: Space, mask: Mask | None) -> Mask | None:
