@@ -28,7 +28,11 @@ from flashcheck.strategies import Space, drawn
 from flashcheck.verdict import Verdict
 from flashcheck.worker import Worker
 
-KERNELS = ("numpy_online", "fp32_stats", "triton_flash", "triton_decode")
+KERNELS = (
+    "numpy_online", "fp32_stats", "triton_flash", "triton_decode", "numpy_online[bottom_right]",
+    "fp32_stats[bottom_right]", "triton_flash[bottom_right]",
+)  # fmt: skip
+"""The last three are the first three with is_causal aligned at the ends."""
 DTYPES = ("float32", "bfloat16")
 CHECKS = 20
 DRAWN = 120

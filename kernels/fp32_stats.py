@@ -23,6 +23,7 @@ import torch
 from flashcheck.kernel import Contract, Kernel
 
 from . import exp2_polynomial
+from .bottom_right import bottom_right
 from .merge import State, merge
 from .sequences import Sequence, attend, check
 
@@ -198,3 +199,4 @@ variants: dict[str, Kernel] = {
     for degree in (3, 5)
 }
 variants["lazy_rescale"] = _kernel(Contract(rescale_threshold=8.0), rescale_threshold=8.0)
+variants["bottom_right"] = bottom_right(kernel)

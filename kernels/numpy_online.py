@@ -20,6 +20,7 @@ import torch
 
 from flashcheck.kernel import Kernel
 
+from .bottom_right import bottom_right
 from .merge import State, merge
 from .numpy_naive import to_array, to_tensor
 from .sequences import Sequence, attend, check
@@ -159,3 +160,4 @@ kernel = Kernel(
         "block_16_reverse": {"BLOCK_N": 16, "order": "reverse"},
     },
 )
+variants: dict[str, Kernel] = {"bottom_right": bottom_right(kernel)}

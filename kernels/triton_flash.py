@@ -38,6 +38,7 @@ import triton.language as tl
 
 from flashcheck.kernel import Contract, Kernel
 
+from .bottom_right import bottom_right
 from .exp2_polynomial import coefficients, error
 
 
@@ -280,5 +281,6 @@ variants: dict[str, Kernel] = {
         for degree in (3, 5)
     },
     "lazy_rescale": _kernel(Contract(rescale_threshold=8.0), rescale_threshold=8.0),
+    "bottom_right": bottom_right(kernel),
 }
 """FlashAttention-4's: P by a polynomial on multiply-add units, and a maximum that may lag."""

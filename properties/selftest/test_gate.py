@@ -24,8 +24,10 @@ from flashcheck import examples
 from flashcheck.cli import main
 from flashcheck.events import Checked, Event
 from flashcheck.formats import DTYPES
-from flashcheck.law import laws
+from flashcheck.law import Subject, laws
+from flashcheck.probe import probe
 from flashcheck.reporting import json_report
+from flashcheck.worker import InProcess
 
 pytestmark = [pytest.mark.cpu, pytest.mark.slow]
 
@@ -125,8 +127,13 @@ def test_right_with_a_report() -> None:
     assert sum(checks) == 600 + data["targets"][0]["regressions"]
     for result in results.values():
         counts = {name: group["checks"] for name, group in result["by_property"].items()}
-        # The kernel does not name enable_gqa.
-        assert set(counts) == {law.name for law in laws()} - {"gqa_repeated_heads"}
+        # The kernel does not name enable_gqa, num_splits or sequences, and brings no backward.
+        with InProcess("right.py:attention") as runner:
+            target = runner.start()
+            space = probe(runner, target, ("float32",)).spaces["float32"]
+            subject = Subject(runner, target, space)
+            assert set(counts) == {law.name for law in laws() if law.possible(subject)}
+            assert not {"gqa_repeated_heads", "split_independence", "gradients"} & set(counts)
         others = [n for name, n in counts.items() if name != "agreement"]
         assert min(others) >= 5
         assert sum(counts.values()) == result["checks"]

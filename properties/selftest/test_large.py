@@ -34,7 +34,8 @@ def grid_of_16_bits(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor)
     q, k, v = (t.expand(b, h, *t.shape[2:]).flatten(0, 1)[:PROGRAMS] for t in (query, key, value))
     out = torch.zeros(b * h, query.shape[2], value.shape[3], dtype=query.dtype)
     out[:PROGRAMS] = scaled_dot_product_attention(q[:, None], k[:, None], v[:, None])[:, 0]
-    return out.unflatten(0, (b, h))
+    shape = (b, h, *out.shape[1:])
+    return out.view(shape)
 
 
 def worst(fn: Any, space: Space, problems: Any) -> list[bool]:
