@@ -14,6 +14,8 @@ from weakref import WeakKeyDictionary
 import pytest
 
 if TYPE_CHECKING:
+    import hypothesis
+
     from flashcheck.law import Subject
 
 DEFAULT_KERNELS = ("numpy_online",)
@@ -85,31 +87,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         pair = item.callspec.params["kernel"]
         item.add_marker(pytest.mark.parametrize("kernel", [pair], indirect=True))
     import hypothesis
-    from hypothesis import HealthCheck, Phase
 
     seed = config.getoption("--flashcheck-seed")
-    # Without Phase.explain, which names lines of flashcheck itself. What a seed draws depends
-    # on nothing that an earlier run saved.
-    phases = [Phase.explicit, Phase.generate, Phase.shrink]
-    if seed is None:
-        phases.append(Phase.reuse)
-    # HypoFuzz takes the tests that keep Hypothesis's database and this one health check.
-    health = set(HealthCheck) - {HealthCheck.nested_given}
     chosen = (config.stash[_COUNT], seed)
-    for function in {item.obj for item in properties}:
+    for function in {item.obj for item in properties if hypothesis.is_hypothesis_test(item.obj)}:
         # HypoFuzz collects twice in one process; Hypothesis decorates a function but once.
         if _SETTLED.get(function) == chosen:
             continue
         _SETTLED[function] = chosen
-        hypothesis.settings(
-            max_examples=config.stash[_COUNT],
-            deadline=None,
-            derandomize=False,
-            phases=phases,
-            suppress_health_check=health,
-        )(function)
+        _settings(config)(function)
         if seed is not None:
             hypothesis.seed(seed)(function)
+
+
+def _settings(config: pytest.Config) -> hypothesis.settings:
+    import hypothesis
+    from hypothesis import HealthCheck, Phase
+
+    # Without Phase.explain, which names lines of flashcheck itself. What a seed draws depends
+    # on nothing that an earlier run saved.
+    phases = [Phase.explicit, Phase.generate, Phase.shrink]
+    if config.getoption("--flashcheck-seed") is None:
+        phases.append(Phase.reuse)
+    # HypoFuzz takes the tests that keep Hypothesis's database and this one health check.
+    return hypothesis.settings(
+        max_examples=config.stash[_COUNT],
+        deadline=None,
+        derandomize=False,
+        phases=phases,
+        suppress_health_check=set(HealthCheck) - {HealthCheck.nested_given},
+    )
 
 
 # In the repository the properties lie beside the package, in an installed copy inside it.
@@ -172,3 +179,18 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[Subject]:
         if dtype not in probed.spaces:
             pytest.skip(f"{target} refuses {dtype}: {probed.refused[0][1]}")
         yield Subject(runner, found, probed.spaces[dtype], runner.device)
+
+
+@pytest.fixture(scope="session")
+def run_machine(request: pytest.FixtureRequest) -> Callable[[Callable[[], Any]], None]:
+    """Runs a Hypothesis state machine, made by a function, with the budget and seed of the run."""
+    from hypothesis import seed
+    from hypothesis.stateful import run_state_machine_as_test
+
+    chosen = request.config.getoption("--flashcheck-seed")
+
+    def run(make: Callable[[], Any]) -> None:
+        made: Any = make if chosen is None else seed(chosen)(make)
+        run_state_machine_as_test(made, settings=_settings(request.config))
+
+    return run
