@@ -18,4 +18,10 @@ edits = {
             "cols = slice(start_n, min(start_n + BLOCK_N, len_k))",
         ),
     ],
+    "triton_decode": [
+        (
+            "end_n = tl.minimum(end_n, begin_n + len_split)",
+            "end_n = tl.minimum(end_n, begin_n + len_split + 1)",
+        ),
+    ],
 }

@@ -18,4 +18,11 @@ weights = xp.exp(lses - xp.where(lse_i == -math.inf, 0.0, lse_i))
 m_i, l_i = lse_i, weights.sum(0)
 acc = (weights * (accs / ls)).sum(0)
 """
-)
+) | {
+    "triton_decode": [
+        (
+            "acc = acc * alpha + part * beta",
+            "acc = acc * alpha + part / l_split * l_split * beta",
+        ),
+    ],
+}

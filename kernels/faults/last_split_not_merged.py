@@ -13,4 +13,11 @@ edits = instead_of_merge(
     """
 m_i, l_i, acc = reduce(merge, parts[: num_splits - 1])
 """
-)
+) | {
+    "triton_decode": [
+        (
+            "for split in range(num_splits): ...",
+            "for split in range(tl.maximum(num_splits - 1, 1)): ...",
+        ),
+    ],
+}

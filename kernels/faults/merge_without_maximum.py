@@ -17,4 +17,11 @@ weights = xp.exp(ms)
 m_i = xp.zeros_like(m_i)
 l_i, acc = (weights * ls).sum(0), (weights * accs).sum(0)
 """
-)
+) | {
+    "triton_decode": [
+        (
+            "m_new = tl.maximum(m_i, m_split)",
+            "m_new = tl.zeros_like(m_i)",
+        ),
+    ],
+}

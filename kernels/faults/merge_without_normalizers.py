@@ -18,4 +18,25 @@ outs = accs / xp.where(ls == 0, 1.0, ls)
 total = weights.sum(0)
 acc = (weights * outs).sum(0) / xp.where(total == 0, 1.0, total) * l_i
 """
-)
+) | {
+    "triton_decode": [
+        (
+            "for split in range(num_splits): ...",
+            """
+total = l_i
+for split in range(num_splits): ...
+""",
+        ),
+        (
+            "acc = acc * alpha + part * beta",
+            """
+total = total * alpha + beta
+acc = acc * alpha + part / tl.where(l_split == 0.0, 1.0, l_split) * beta
+""",
+        ),
+        (
+            "out = (acc / l_i).to(Out.dtype.element_ty)",
+            "out = (acc / tl.where(total == 0.0, 1.0, total)).to(Out.dtype.element_ty)",
+        ),
+    ],
+}

@@ -18,4 +18,25 @@ m_i = xp.amax(ms + xp.log(ls), 0)
 l_i = xp.ones_like(l_i)
 acc = out_i
 """
-)
+) | {
+    "triton_decode": [
+        (
+            "for split in range(num_splits): ...",
+            """
+lse = m_i + tl.log(l_i)
+for split in range(num_splits): ...
+""",
+        ),
+        (
+            "acc = acc * alpha + part * beta",
+            """
+lse = tl.maximum(lse, m_split + tl.log(l_split))
+acc = acc * alpha + part * beta
+""",
+        ),
+        (
+            "tl.store(Lse + offs_m, m_i + tl.log(l_i), mask=rows)",
+            "tl.store(Lse + offs_m, lse, mask=rows)",
+        ),
+    ],
+}

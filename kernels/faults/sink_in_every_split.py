@@ -22,4 +22,10 @@ m_i, l_i, acc = reduce(merge, parts)
     "fp32_stats": [
         ("if sinks is not None and split == 0: ...", "if sinks is not None: ..."),
     ],
+    "triton_decode": [
+        (
+            "l_i += 1.0",
+            "l_i += 1.0 * num_splits",
+        ),
+    ],
 }

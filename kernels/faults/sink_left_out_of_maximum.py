@@ -31,4 +31,40 @@ if sinks is not None:
 """,
         ),
     ],
+    "triton_flash": [
+        (
+            "m_i = tl.zeros_like(m_i) + tl.load(Sinks + off_h)",
+            "sink = tl.load(Sinks + off_h)",
+        ),
+        (
+            "l_i += 1.0",
+            "pass",
+        ),
+        (
+            "l_i = tl.where(l_i == 0.0, 1.0, l_i)",
+            """
+if Sinks is not None:
+    l_i += tl.exp(sink - m_i)
+l_i = tl.where(l_i == 0.0, 1.0, l_i)
+""",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "m_i = tl.load(Sinks + offs_m // len_q % H, mask=rows, other=0.0)",
+            "sink = tl.load(Sinks + offs_m // len_q % H, mask=rows, other=0.0)",
+        ),
+        (
+            "l_i += 1.0",
+            "pass",
+        ),
+        (
+            "l_i = tl.where(l_i == 0.0, 1.0, l_i)",
+            """
+if Sinks is not None:
+    l_i += tl.exp(sink - m_i)
+l_i = tl.where(l_i == 0.0, 1.0, l_i)
+""",
+        ),
+    ],
 }

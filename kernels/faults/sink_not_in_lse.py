@@ -28,4 +28,24 @@ lse[:, :, rows] = (m_i + torch.log(l_i)).squeeze(-1)
 """,
         ),
     ],
+    "triton_flash": [
+        (
+            "lse = (m_i + tl.log(l_i))[:, None]",
+            """
+if Sinks is not None:
+    l_i -= tl.exp(tl.load(Sinks + off_h) - m_i)
+lse = (m_i + tl.log(l_i))[:, None]
+""",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "tl.store(Lse + offs_m, m_i + tl.log(l_i), mask=rows)",
+            """
+if Sinks is not None:
+    l_i -= tl.exp(tl.load(Sinks + offs_m // len_q % H, mask=rows, other=0.0) - m_i)
+tl.store(Lse + offs_m, m_i + tl.log(l_i), mask=rows)
+""",
+        ),
+    ],
 }

@@ -27,4 +27,10 @@ m_i = sinks[of_head].to(stats)[:, None, None].expand_as(m_i)
 """,
         ),
     ],
+    "triton_flash": [
+        (
+            "m_i = tl.zeros_like(m_i) + tl.load(Sinks + off_h)",
+            "m_i = tl.zeros_like(m_i) + tl.load(Sinks + off_hkv)",
+        ),
+    ],
 }

@@ -24,4 +24,10 @@ sink = sink * sm_scale
             "m_i = (sinks.to(stats)[:, None, None] * sm_scale).expand_as(m_i)",
         ),
     ],
+    "triton_flash": [
+        (
+            "m_i = tl.zeros_like(m_i) + tl.load(Sinks + off_h)",
+            "m_i = tl.zeros_like(m_i) + tl.load(Sinks + off_h) * sm_scale",
+        ),
+    ],
 }

@@ -15,4 +15,16 @@ edits = {
             "end = min(end, rows.start + 1 + shift + right)",
         ),
     ],
+    "triton_flash": [
+        (
+            "end_n = tl.minimum(end_n, last_m + shift + window_right + 1)",
+            "end_n = tl.minimum(end_n, start_m * BLOCK_M + shift + window_right + 1)",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "end_n = tl.minimum(end_n, last_m + shift + window_right + 1)",
+            "end_n = tl.minimum(end_n, first_m + shift + window_right + 1)",
+        ),
+    ],
 }
