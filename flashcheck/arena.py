@@ -321,6 +321,18 @@ def _write_pages(inputs: Inputs, array: Array, pool: NDArray[Any]) -> None:
             np.copyto(pool[pages.table[b, i]], keys, casting="unsafe")
 
 
+def pool(inputs: Inputs, array: Array, guard: Guard) -> Array:
+    """k or v of a paged cache, [B, Hkv, Lk, D], as the pool [pages, page size, Hkv, D] that
+    `write` makes of it."""
+    pages = inputs.pages
+    assert pages is not None
+    _, heads, _, dim = array.shape
+    fill = math.nan if guard == "nan" else 0.0
+    made = np.full((pages.count, pages.size, heads, dim), fill)
+    _write_pages(inputs, array, made)
+    return made
+
+
 def array_view(plan: Plan, view: View, buffer: Bytes) -> NDArray[Any]:
     """A view as a NumPy array (ml_dtypes for bfloat16 and float8), writable."""
     storage = plan.storages[view.storage]

@@ -25,9 +25,11 @@ from flashcheck import environment as environments
 from flashcheck.bits import bits_sha256, pack, unpack
 from flashcheck.fills import Fill
 from flashcheck.inputs import LAYOUTS, Inputs
+from flashcheck.kernel import Target
 from flashcheck.masks import Mask
 from flashcheck.problem import Problem, ProblemError, describe
 from flashcheck.records import floats, plain, sha256, write_whole
+from flashcheck.strategies import Space
 from flashcheck.verdict import Check, Verdict, Worst
 
 FORMAT_VERSION = 1
@@ -63,6 +65,7 @@ class Example:
     text        the explanation as the terminal shows it
     found       the problem before it was shrunk
     mask_forms  the mask forms that probing found, which one property chooses from; None: all
+    dense       whether the kernel takes calls without sequences, as probing found
     """
 
     problem: Problem
@@ -80,7 +83,14 @@ class Example:
     environment: dict[str, Any] = field(default_factory=dict)
     found: Problem | None = None
     mask_forms: frozenset[tuple[str, str, int]] | None = None
+    dense: bool = True
     format_version: int = FORMAT_VERSION
+
+    def space(self, target: Target) -> Space:
+        """What of probing's findings a property looks at, as far as it is known without it."""
+        aligned = target.kernel.causal_alignment == "bottom_right"
+        space = Space(dtype=self.dtype, dense=self.dense, aligned=aligned)
+        return space if self.mask_forms is None else replace(space, mask_forms=self.mask_forms)
 
     @cached_property
     def id(self) -> str:
@@ -132,7 +142,15 @@ class Example:
 
 
 def of_tensors(inputs: Inputs, seed: int = 0) -> tuple[Problem, Inputs]:
-    """`problem` and `captured` for a user's tensors; the kernel declares how causal aligns."""
+    """`problem` and `captured` for a user's tensors; the kernel declares how causal aligns.
+
+    Raises ValueError for a packed batch and for a paged cache.
+    """
+    if inputs.seqlens_k is not None:
+        raise ValueError(
+            "a packed batch or a paged cache is judged by its Problem alone; give each sequence's "
+            "tensors as a call of its own"
+        )
     b, hq, hkv, lq, lk, d, dv = inputs.shape
     mask = None
     if inputs.mask is not None:
@@ -207,6 +225,7 @@ def _document(e: Example, partner: bytes | None) -> bytes:
         "captured": None if e.captured is None else _captured(e.captured, partner),
         "mask_forms": None if e.mask_forms is None else sorted("/".join(map(str, f))
                                                                for f in e.mask_forms),
+        **({} if e.dense else {"dense": False}),
         "contrast": e.contrast,
         "text": e.text.split("\n"),
         "environment": e.environment,
@@ -300,6 +319,7 @@ def _example(record: dict[str, Any], file: Path) -> Example:
         environment=dict(record["environment"]),
         found=None if record["found"] is None else Problem.from_dict(floats(record["found"])),
         mask_forms=None if forms is None else frozenset(map(_mask_form, forms)),
+        dense=bool(record.get("dense", True)),
     )
 
 

@@ -341,6 +341,7 @@ class _Run:
             found=cause.found if cause.captured is None else None,
             environment=self.environment,
             mask_forms=subjects[cause.dtype].space.mask_forms,
+            dense=subjects[cause.dtype].space.dense,
         )
         words = explain(
             subjects[cause.dtype],

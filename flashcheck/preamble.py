@@ -99,11 +99,18 @@ def differentiate(q, k, v, grad_out, wrt="qkv", **options):
     return dict(zip(wrt, gradients))["{output[1]}"].double()"""
 
 
-def run(target: Target, output: str) -> str:
-    """The function that calls the kernel and gives `output`, out or lse, in float64."""
+def run(target: Target, output: str, paged: bool) -> str:
+    """The function that calls the kernel and gives `output`, out or lse, in float64.
+
+    paged: whether k and v of some calls are pools of pages, which look the same for all kernels.
+    """
     lines = ["def run(q, k, v, **options):"]
     bshd = target.kernel.layout == "bshd"
-    if bshd:
+    if bshd and paged:
+        lines.append("    q = q.transpose(1, 2)  # [B, L, H, D]")
+        lines.append('    if "block_table" not in options:')
+        lines.append("        k, v = k.transpose(1, 2), v.transpose(1, 2)")
+    elif bshd:
         lines.append("    q, k, v = (t.transpose(1, 2) for t in (q, k, v))  # [B, L, H, D]")
     lines.append("    result = attention(q, k, v, **options)")
     if output == "lse":

@@ -19,7 +19,6 @@ from flashcheck.kernel import Target, TargetError
 from flashcheck.law import Law, law_named
 from flashcheck.loading import one_line
 from flashcheck.problem import Problem
-from flashcheck.strategies import Space
 from flashcheck.verdict import Check, Verdict
 from flashcheck.worker import InProcess, Worker
 
@@ -149,9 +148,7 @@ class _Session:
     def _judge(
         self, example: Example, target: Target, law: Law, config: str | None
     ) -> tuple[Status, Check | None, str]:
-        space = Space(dtype=example.dtype, backward=law.backward)
-        if example.mask_forms is not None:
-            space = replace(space, mask_forms=example.mask_forms)
+        space = replace(example.space(target), backward=law.backward)
 
         def case() -> Case:
             return Case(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flashcheck import arena, literals, preamble
+from flashcheck.arena import Guard
 from flashcheck.call import Call
 from flashcheck.case import Case, Runner
 from flashcheck.examples import Example
@@ -23,7 +24,6 @@ from flashcheck.kernel import Target
 from flashcheck.law import law_named
 from flashcheck.loading import NEUTRAL
 from flashcheck.preamble import quoted
-from flashcheck.strategies import Space
 from flashcheck.trace import Comparison, Element, Trace, trace
 from flashcheck.verdict import Verdict
 
@@ -81,14 +81,11 @@ def script(example: Example, target: Target, file: str | None = None) -> Script:
         raise ScriptError(
             f"this flashcheck has no property {example.property!r}; it was renamed or is newer"
         )
-    space = Space(dtype=example.dtype)
-    if example.mask_forms is not None:
-        space = Space(dtype=example.dtype, mask_forms=example.mask_forms)
 
     def case(runner: Runner) -> Case:
         return Case(
-            runner, target, example.problem, example.config, example.device, space,
-            inputs=example.captured,
+            runner, target, example.problem, example.config, example.device,
+            example.space(target), inputs=example.captured,
         )  # fmt: skip
 
     traced = trace(law, case, example.check)
@@ -107,13 +104,14 @@ class _Writer:
 
     def text(self, case: Callable[[Runner], Case]) -> str:
         worst, device = self.example.check.worst, self.example.device
+        paged = any(call.inputs.pages is not None for call in self.traced.calls)
         used = "\n".join([*self._inputs(), "", *self._check(case(_Nobody()))])
         helpers = (
             ("bits(", literals.BASE64),
             ("read(", _READ.replace("{file}", self.file or "")),
             ("place(", _PLACE),
             ("differentiate(", preamble.differentiate(self.target, self._gradient)),
-            ("run(", preamble.run(self.target, "out" if worst is None else worst.output)),
+            ("run(", preamble.run(self.target, "out" if worst is None else worst.output, paged)),
         )
         first = "\n".join(preamble.environment(self.target, device))
         kernel = "\n".join(preamble.kernel(self.target, device))
@@ -171,7 +169,7 @@ class _Writer:
         x = self._base
         lines = []
         for name, dtype, values in _tensors(x):
-            lines += self._literal(name, dtype, values)
+            lines += self._literal(name, dtype, values, _axis(name, x))
         if self.example.device != "cpu":
             names = ", ".join(name for name, *_ in _tensors(x))
             lines.append(f"{names} = (t.to({quoted(self.example.device)}) for t in ({names}))")
@@ -180,8 +178,7 @@ class _Writer:
             lines += [f"{name} = {_place(name, *plan[name])}" for name, *_ in _tensors(x)]
         return lines
 
-    def _literal(self, name: str, dtype: str, values: Any) -> list[str]:
-        axis = values.ndim - 1 if name.startswith("mask") else 2
+    def _literal(self, name: str, dtype: str, values: Any, axis: int) -> list[str]:
         lines = literals.assign(name, values, dtype, axis)
         if lines is not None:
             return lines
@@ -219,7 +216,7 @@ class _Writer:
     def _grad_out(self, number: int, upstream: GradOut) -> tuple[list[str], str]:
         """Statements that make a call's grad_out, and its name."""
         call, name = self.traced.calls[number], f"grad_out{number + 1}"
-        lines = self._literal(name, call.inputs.dtype, upstream.values)
+        lines = self._literal(name, call.inputs.dtype, upstream.values, 2)
         if self.example.device != "cpu":
             lines.append(f"{name} = {name}.to({quoted(self.example.device)})")
         if upstream.layout != "contiguous" or call.guard == "nan":
@@ -236,14 +233,14 @@ class _Writer:
         moved = self._moved(call.inputs, call.guard)
         same_place = (call.inputs.layout, call.guard) == (base.layout, "zeros")
         plan = _strides(call.inputs, self.target)
-        for name, dtype, values in _tensors(call.inputs):
-            axis = values.ndim - 1 if name == "mask" else 2
+        for name, dtype, values in _tensors(call.inputs, call.guard):
+            axis = _axis(name, call.inputs)
             own = f"{name}{number + 1}"
             how = None
             if name in before:
                 how = literals.derive(own, name, values, before[name], axis)
             if how is None:
-                lines += self._literal(own, dtype, values)
+                lines += self._literal(own, dtype, values, axis)
                 if self.example.device != "cpu":
                     lines.append(f"{own} = {own}.to({quoted(self.example.device)})")
                 how = literals.Derived(own)
@@ -324,7 +321,9 @@ class _Writer:
         bshd = self.target.kernel.layout == "bshd"
         shape = (b, lq, hq, dv) if bshd else (b, hq, lq, dv)
         if bshd:
-            tensors = [f"{text}.transpose(1, 2)" for text in tensors]
+            turned = 1 if self.traced.calls[0].inputs.pages is not None else 3
+            turn = [".transpose(1, 2)"] * turned + [""] * (3 - turned)
+            tensors = [f"{text}{how}" for text, how in zip(tensors, turn, strict=True)]
         statistics = "float64" if self.example.dtype == "float64" else "float32"
         return [
             *before,
@@ -427,7 +426,7 @@ class _Writer:
             return [f"expected = {literals.number(worst.expected)}  # from flashcheck's oracle"]
         exact = float((at.out if worst.output == "out" else at.lse)[element.index])
         close = exact == worst.expected or abs(exact - worst.expected) <= worst.bound / 64
-        if x.dtype == "float64" or not close:
+        if x.dtype == "float64" or not close or x.seqlens_k is not None:
             return [f"expected = {literals.number(worst.expected)}  # from flashcheck's oracle"]
         index = ", ".join(map(str, element.index))
         value = "s.logsumexp(-1)" if worst.output == "lse" else "(p @ w)"
@@ -485,21 +484,32 @@ def _reference(x: Inputs, output: str) -> list[str]:
     return lines
 
 
-def _tensors(x: Inputs) -> list[tuple[str, str, Any]]:
-    """(name, dtype, values) of q, k, v and the mask."""
-    found = [("q", x.dtype, x.q), ("k", x.dtype, x.k), ("v", x.dtype, x.v)]
+def _tensors(x: Inputs, guard: Guard = "zeros") -> list[tuple[str, str, Any]]:
+    """(name, dtype, values) of q, k, v and the mask; k and v of a cache are its pool, of which
+    pages that no sequence has hold `guard`."""
+    k, v = (t if x.pages is None else arena.pool(x, t, guard) for t in (x.k, x.v))
+    found = [("q", x.dtype, x.q), ("k", x.dtype, k), ("v", x.dtype, v)]
     return found if x.mask is None else [*found, ("mask", x.mask_dtype, x.mask)]
+
+
+def _axis(name: str, x: Inputs) -> int:
+    """The axis of a tensor that is likely to have a pattern: queries, keys or pages."""
+    if name == "mask":
+        assert x.mask is not None
+        return x.mask.ndim - 1
+    return 2 if name == "q" or x.pages is None else 0
 
 
 def _strides(
     x: Inputs, target: Target, grad_out: GradOut | None = None
 ) -> dict[str, tuple[tuple[int, ...], int]]:
-    """Strides, of [B, H, L, D], and offset of each tensor as flashcheck lays it out."""
+    """Strides, of [B, H, L, D] or of a pool, and offset of each tensor as it is laid out."""
     plan = arena.plan(arena.key_of(x, target.kernel.layout, grad_out))
     found = {}
     for view in plan.views:
         s = view.strides
-        if target.kernel.layout == "bshd" and view.name != "mask":
+        pool = x.pages is not None and view.name in ("k", "v")
+        if target.kernel.layout == "bshd" and view.name != "mask" and not pool:
             s = (s[0], s[2], s[1], s[3])
         offset = view.offset if x.layout != "packed" else 0
         found[view.name] = (s, offset)

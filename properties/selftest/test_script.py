@@ -39,7 +39,7 @@ from flashcheck.masks import Mask
 from flashcheck.oracle import float64
 from flashcheck.problem import Problem
 from flashcheck.script import Script, ScriptError, script
-from flashcheck.strategies import MASK_FORMS
+from flashcheck.strategies import MASK_FORMS, Space
 from flashcheck.trace import trace
 from flashcheck.verdict import Check, Verdict, Worst
 from flashcheck.worker import InProcess
@@ -256,13 +256,14 @@ def failure(
     Path("wrong.py").write_text(source)
     runner = InProcess(spec)
     target = runner.start()
-    case = Case(runner, target, problem, target.configs[0])
+    space = Space(dtype=problem.dtype, dense=not problem.seqlens_q)
+    case = Case(runner, target, problem, target.configs[0], space=space)
     assert LAWS[name].applies(case)
     check = LAWS[name].check(case)
     assert check.failed, check
     example = Example(
         problem=problem, property=name, target=spec, name=target.name, check=check,
-        config=target.configs[0],
+        config=target.configs[0], dense=space.dense,
     )  # fmt: skip
     return example, target
 
@@ -284,6 +285,79 @@ def test_reproduces(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fixed = dict(zip(WRONG, run_all(folders), strict=True))
     assert {n: end for n, end in failed.items() if end[0] != "AssertionError"} == {}
     assert {n: end for n, end in fixed.items() if end[0] != "passed"} == {}
+
+
+SEQUENCES = """
+    import torch
+
+    from flashcheck import Kernel
+
+    def plain(q, k, v):
+        s = q.double() @ k.double().mT * q.shape[-1] ** -0.5
+        return (s.softmax(-1) @ v.double()).to(q.dtype)
+
+    def attention(query, key, value, *, cu_seqlens_q=None, cu_seqlens_k=None, block_table=None,
+                  cache_seqlens=None):
+        {query}
+        out = torch.empty(*query.shape[:3], value.shape[-1], dtype=query.dtype)
+        if block_table is not None:
+            for b, n in enumerate(cache_seqlens.tolist()):
+                page = block_table[b].long()[: -(-n // key.shape[1])]
+                {page}
+                k, v = (x[page].flatten(0, 1)[:n].transpose(0, 1)[None] for x in (key, value))
+                out[b : b + 1] = plain(query[b : b + 1], k, v)
+            return {out}
+        {tokens}
+        ends = zip(cu_seqlens_q, cu_seqlens_q[1:], cu_seqlens_k, cu_seqlens_k[1:])
+        for a, b, c, d in ends:
+            {ends}
+            out[:, :, a:b] = plain(query[:, :, a:b], key[:, :, c:d], value[:, :, c:d])
+        return {out}
+
+    kernel = {kernel}
+    """
+
+PACKED = replace(NORMALS, len_q=6, len_k=9, seqlens_q=(2, 0, 4), seqlens_k=(4, 1, 4))
+PAGED = replace(NORMALS, batch=2, len_k=12, seqlens_k=(5, 8), page=3, spare=2, seed=11)
+
+
+def sequences(order: str, page: str = "pass", ends: str = "pass") -> str:
+    turned = order == "bshd"
+    return textwrap.dedent(SEQUENCES).format(
+        query="query = query.transpose(1, 2)" if turned else "pass",
+        tokens="key, value = key.transpose(1, 2), value.transpose(1, 2)" if turned else "pass",
+        out="out.transpose(1, 2)" if turned else "out",
+        kernel='Kernel(attention, layout="bshd")' if turned else "attention",
+        page=page, ends=ends,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ["bhsd", "bshd"])
+@pytest.mark.parametrize(
+    ("problem", "name", "bug"),
+    [
+        (PACKED, "agreement", {"ends": "d = d + (a == 0)"}),
+        (PACKED, "sequence_independence", {"ends": "c = c - int(c > 3)"}),
+        (PAGED, "agreement", {"page": "page[1:] = (page[:1] + 1) % len(key)"}),
+        (replace(PAGED, layout="padded"), "agreement", {"page": "page = page.flip(0)"}),
+        (PAGED, "poison_memory", {"page": "value = value + 0 * key.sum()"}),
+    ],
+    ids=["packed", "packed-alone", "paged", "paged-padded", "paged-poison"],
+)  # fmt: skip
+def test_sequences(
+    problem: Problem, name: str, bug: dict[str, str], order: str, folder: Path
+) -> None:
+    example, target = failure(sequences(order, **bug), problem, name, "wrong.py:kernel")
+    made = script(example, target, "repro.safetensors")
+    Path("repro.py").write_text(made.text)
+    assert not made.tensors
+    for source, ends in ((sequences(order, **bug), "AssertionError"), (sequences(order), "")):
+        Path("wrong.py").write_text(source)
+        done = subprocess.run(
+            [sys.executable, "repro.py"], text=True, capture_output=True, timeout=60, check=False
+        )
+        assert done.returncode == (1 if ends else 0), made.text + done.stderr
+        assert done.stderr.strip().endswith(ends)
 
 
 def test_command(folder: Path) -> None:
