@@ -154,19 +154,20 @@ def _further(rng: random.Random) -> Iterator[_Recipe]:
     yield _Recipe(replace(edge, num_splits=some((2, 3))))
     # Scores that reach the cap, added to and hidden after it.
     biased = replace(_MASK, kind="additive", hides="random", bias=NORMAL)
-    capped = replace(base, len_q=5, len_k=some((33, 65)), softcap=some((5.0, 15.0)), mask=biased)
-    yield _Recipe(replace(capped, scale=some((0.5, 1.7)), scores="rising"), 40.0)
+    capped = replace(base, len_q=5, len_k=some((33, 65)), softcap=some((2.0, 5.0)), mask=biased)
+    yield _Recipe(replace(capped, scale=some((0.5, 1.7)), scores="rising"))
     # Sinks above every score and below, beside slopes that differ from head to head.
     few = replace(base, len_q=9, len_k=some((33, 50)), alibi_slopes=_STAIRS)
     above = Fill("alternate", level=some((110.0, 130.0)))
-    yield _Recipe(replace(few, sinks=above, scores="rising"), some((20.0, 100.0)))
+    sinking = replace(few, sinks=above, scores="rising", num_splits=some((2, 3)))
+    yield _Recipe(sinking, some((2.0, 4.0)))
     # Splits that all but the last are hidden, and more splits than keys.
     late = replace(base, len_q=17, len_k=some((129, 97, 161)), scores="rising", num_splits=5)
     head = replace(_MASK, hides="head", amount=70)
     yield _Recipe(replace(late, mask=head), some((6.0, 20.0)))
     yield _Recipe(replace(base, len_q=3, len_k=some((5, 7)), num_splits=some((8, 11))), 6.0)
     high = replace(base, len_q=9, len_k=some((67, 131)), scores="late_max", num_splits=3)
-    yield _Recipe(high, some((110.0, 200.0)))
+    yield _Recipe(high, some((750.0, 900.0)))  # beyond exp in float64
 
 
 def _sequences(rng: random.Random, space: Space) -> Iterator[_Recipe]:
