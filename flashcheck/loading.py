@@ -143,8 +143,8 @@ def _registered(spec: str) -> object:
         if not hint and "." in name:
             hint = f"; did you mean {':'.join(name.rsplit('.', 1))}?"
         known = f"registered: {', '.join(names)}" if names else "none is registered"
-        rest = f"({known})" if hint else f"({known}); or {_FORMS}"
-        raise TargetError(f"no kernel is called {name!r}{hint} {rest}")
+        rest = "" if hint else f" ({known}); or {_FORMS}"
+        raise TargetError(f"no kernel is called {name!r}{hint}{rest}")
     module = _import(f"{KERNELS}.{name}", spec)
     if broken is not None:
         try:

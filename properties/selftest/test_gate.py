@@ -414,7 +414,8 @@ def test_refused_dtype_and_unnamed_options_come_first() -> None:
     ran = gate("part.py:attention", "--budget", "20")
     said = head(ran)
     assert said.startswith("part.py:attention float32, bfloat16 on cpu")
-    assert "not tested: enable_gqa: the signature does not name them" in said
+    assert "not tested: enable_gqa, window_size, softcap" in said
+    assert "block_table: the signature does not name them" in said
     assert "not tested: float16: refused (TypeError: no half here)" in said
     # In the quiet form too.
     quiet = gate("part.py:attention", "--budget", "20", "--quiet")
