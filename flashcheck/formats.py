@@ -91,6 +91,6 @@ FORMATS: dict[str, Format] = {
 # The dtypes that a kernel can be gated in, widest first.
 DTYPES: tuple[str, ...] = ("float64", "float32", "float16", "bfloat16")
 
-# The dtypes of inputs whose output has another: oracle and bound take them, the gate not yet.
+# The dtypes of inputs whose output has another: gradients of them have no bound.
 FLOAT8: tuple[str, ...] = ("float8_e4m3fn", "float8_e5m2")
 FLOAT8_OUTPUTS: tuple[str, ...] = ("bfloat16", "float16")

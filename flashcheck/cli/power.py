@@ -34,7 +34,7 @@ OF_MUTANTS = ("budget", "max_mutants", "source")
     "--kernel",
     multiple=True,
     metavar="K[,K]",
-    help="kernels to break [default: numpy_online, fp32_stats, triton_flash]",
+    help="kernels to break [default: those that docs/power.md names]",
 )
 @click.option(
     "--dtype",

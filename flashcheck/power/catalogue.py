@@ -7,7 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from flashcheck.power.matrix import Cell
 from flashcheck.power.witness import chosen
 
-KERNELS = ("numpy_online", "fp32_stats", "triton_flash", "fp32_backward", "triton_backward")
+KERNELS = (
+    "numpy_online", "fp32_stats", "triton_flash", "fp32_backward", "triton_backward", "fp32_float8",
+)  # fmt: skip
 """The kernels that are broken."""
 
 

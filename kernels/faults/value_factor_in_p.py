@@ -6,7 +6,7 @@ What is wrong   P, enlarged to 256, saturates where the factor is above 1.75, an
 Where seen      flashinfer-ai/flashinfer#5272 applies the factor to P, in a wider format,
                 where it is harmless
 Killed by       agreement
-Survives        factors near 1; e5m2, unless they are below 2^-8 or above 2^7
+Survives        factors near 1; e5m2, which holds 224 times 256
 """
 
 edits = {

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from flashcheck import fault, gating
 from flashcheck.cli import main
 from flashcheck.fault import FaultError, inject
+from flashcheck.formats import DTYPES, FLOAT8
 from flashcheck.law import laws
 from flashcheck.loading import registered
 from flashcheck.power import matrix, page
@@ -29,7 +30,7 @@ from flashcheck.worker import InProcess
 pytestmark = pytest.mark.cpu
 
 FAULTS = fault.names()
-IN_PROCESS = ("numpy_naive", "numpy_online", "fp32_stats", "fp32_backward")
+IN_PROCESS = ("numpy_naive", "numpy_online", "fp32_stats", "fp32_backward", "fp32_float8")
 
 UNWRITTEN = (
     "counter_not_reset", "empty_keys_not_written", "grid_axis_too_long", "key_tail_not_cleared",
@@ -68,8 +69,7 @@ def test_no_two_faults_are_the_same_edit() -> None:
 @cache
 def _spaces(kernel: str) -> dict[str, Space]:
     runner = InProcess(kernel)
-    dtypes = ("float64", "float32", "float16", "bfloat16")
-    return probe(runner, runner.start(), dtypes).spaces
+    return probe(runner, runner.start(), (*DTYPES, *FLOAT8)).spaces
 
 
 def _ratio(witness: Witness) -> float:
