@@ -244,6 +244,11 @@ def _weights(rng: random.Random, space: Space) -> Iterator[Problem]:
             yield replace(p, k=replace(p.k, at=v.at), v=v)
 
 
+def _size(p: Problem) -> int:
+    """Multiply-adds of a head."""
+    return p.batch * p.len_q * p.len_k * (p.dim + p.dim_v)
+
+
 def _mask(space: Space, mask: Mask | None) -> Mask | None:
     """The mask in a form that the kernel takes, or none."""
     if mask is None or "attn_mask" not in space.options:
@@ -277,7 +282,9 @@ def _fitted(p: Problem, space: Space) -> Problem | None:
         dim_v=dim_v if space.dim_v_differs else dim,
     )  # fmt: skip
     if p.seqlens_k:  # whose lengths belong together
-        size = p.batch * p.len_q * p.len_k * (p.dim + p.dim_v)
+        if p.page and p.heads * _size(p) > space.work:
+            p = replace(p, len_q=1)
+        size = _size(p)
         if p.heads * size > space.work:
             p = replace(p, heads=p.heads // p.kv_heads, kv_heads=1)
         if p.heads * size > space.work:

@@ -13,16 +13,16 @@ from typing import Literal, get_args
 from flashcheck.problem import Problem
 
 Packing = Literal["none", "ragged", "equal", "unequal", "empty", "ones"]
-PACKINGS: tuple[Packing, ...] = ("none", "none", "none", *get_args(Packing)[1:])
-"""How a packed batch is dealt out; three eighths are none.
+PACKINGS: tuple[Packing, ...] = get_args(Packing)[:1] * 10 + get_args(Packing)[1:]
+"""How a packed batch is dealt out; two thirds are none, so that masks get their share.
 
 ragged: as many queries as keys, cut anywhere; equal: all of one length; unequal: queries and keys
 cut apart; empty: ragged, with sequences without queries, without keys and without either; ones:
 a query each, as in decoding.
 """
 
-PAGES: tuple[int, ...] = (0, 0, 16, 1, 16, 64, 4, 128, 32, 256)
-"""Keys of a page; a fifth has no pages."""
+PAGES: tuple[int, ...] = (*[0] * 16, 16, 1, 16, 64, 4, 128, 32, 256)
+"""Keys of a page; two thirds have no pages."""
 
 SEQUENCES = 5
 """Most sequences of a packed batch."""
