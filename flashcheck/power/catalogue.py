@@ -8,7 +8,8 @@ from flashcheck.power.matrix import Cell
 from flashcheck.power.witness import chosen
 
 KERNELS = (
-    "numpy_online", "fp32_stats", "triton_flash", "fp32_backward", "triton_backward", "fp32_float8",
+    "numpy_online", "fp32_stats", "triton_flash", "triton_decode", "fp32_backward",
+    "triton_backward", "fp32_float8",
 )  # fmt: skip
 """The kernels that are broken."""
 
