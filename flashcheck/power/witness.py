@@ -12,6 +12,7 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import resources
 from multiprocessing import get_context
 from pathlib import Path
@@ -95,7 +96,11 @@ def _file() -> Path:
 def witnesses() -> tuple[Witness, ...]:
     """All that are kept, by fault, kernel and dtype."""
     file = _file()
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return _parsed(file.read_text(encoding="utf-8") if file.exists() else "")
+
+
+@cache
+def _parsed(text: str) -> tuple[Witness, ...]:
     return tuple(map(Witness.parse, text.splitlines()))
 
 
