@@ -22,4 +22,14 @@ edits = {
             "rows, cols = slice(begin_q, end_q), slice(begin_q, begin_q + end_k - begin_k)",
         ),
     ],
+    "triton_decode": [
+        (
+            "K += first_k.to(tl.int64) * stride_kn",
+            "K += tl.minimum(first_q, first_k).to(tl.int64) * stride_kn",
+        ),
+        (
+            "V += first_k.to(tl.int64) * stride_vn",
+            "V += tl.minimum(first_q, first_k).to(tl.int64) * stride_vn",
+        ),
+    ],
 }

@@ -25,4 +25,10 @@ j = torch.arange(len_k, device=key.device)
             "k, v = (pool[pages].flatten(0, 1) for pool in (key, value))",
         ),
     ],
+    "triton_decode": [
+        (
+            "len_k = tl.load(Lengths + off_z)",
+            "len_k = tl.cdiv(tl.load(Lengths + off_z), page_size) * page_size",
+        ),
+    ],
 }

@@ -21,4 +21,10 @@ edits = {
             "pages = table[0, : -(-len_k // size)].long()",
         ),
     ],
+    "triton_decode": [
+        (
+            "pages = Table + off_z * stride_tz + cols // page_size",
+            "pages = Table + cols // page_size",
+        ),
+    ],
 }
