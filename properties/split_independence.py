@@ -9,7 +9,6 @@ from flashcheck.case import Case
 from flashcheck.judge import Judge
 from flashcheck.law import Subject, law
 
-
 MOST = 513
 """Splits, so that a long row takes no minutes."""
 
