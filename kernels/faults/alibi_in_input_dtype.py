@@ -29,4 +29,22 @@ s = s - near.to(dtype).to(stats)
 """,
         ),
     ],
+    "triton_flash": [
+        (
+            "qk -= slope * tl.abs(offs_m + shift - cols[None, :]).to(tl.float32)",
+            """
+near = slope * tl.abs(offs_m + shift - cols[None, :]).to(tl.float32)
+qk -= near.to(q.dtype).to(tl.float32)
+""",
+        ),
+    ],
+    "triton_decode": [
+        (
+            "qk -= slope * tl.abs(offs_m + shift - cols[None, :]).to(tl.float32)",
+            """
+near = slope * tl.abs(offs_m + shift - cols[None, :]).to(tl.float32)
+qk -= near.to(q.dtype).to(tl.float32)
+""",
+        ),
+    ],
 }

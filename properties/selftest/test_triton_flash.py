@@ -236,7 +236,7 @@ def test_exp2(degree: int) -> None:
     assert (elementwise(torch.tensor([-INF, -1e30, -300.0, -124.01]), degree) == 0).all()
 
 
-@pytest.mark.parametrize("variant", flash.variants)
+@pytest.mark.parametrize("variant", ["exp2_poly3", "exp2_poly5", "lazy_rescale"])
 def test_variants(variant: str) -> None:
     """What a variant computes is attention within what its contract declares."""
     kernel = flash.variants[variant]
