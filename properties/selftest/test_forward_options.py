@@ -20,13 +20,12 @@ from styles import MISTAKES, STYLES, Style, attention, mistaken
 from flashcheck import oracle
 from flashcheck.bounds import Bound, bound
 from flashcheck.bounds.scores import TANH_ERROR
-from flashcheck.call import Call, Reply
-from flashcheck.case import Case
+from flashcheck.call import Call
 from flashcheck.formats import DTYPES, FORMATS, Array
 from flashcheck.inputs import Inputs
-from flashcheck.kernel import Contract, Kernel, Target, absent
+from flashcheck.kernel import Contract
 from flashcheck.oracle import Value, definition, double_double, float64
-from flashcheck.problem import Problem
+from flashcheck.worker import InProcess
 
 SOFTCAPS = (50.0, 30.0, 5.0, 0.3, 1e4)
 
@@ -305,23 +304,18 @@ def test_a_block_has_a_key() -> None:
         Contract(kv_block=0)
 
 
-class NoRunner:
-    def submit(self, call: Call) -> None:
-        raise AssertionError("nothing is to be run")
-
-    def result(self) -> Reply:
-        raise AssertionError("nothing was run")
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [("window", (3, -1)), ("softcap", 5.0), ("alibi_slopes", np.ones(1)), ("sinks", np.ones(1))],
     ids=str,
 )
-def test_no_kernel_is_called_without_them(name: str, value: Any) -> None:
+def test_a_kernel_that_does_not_name_them_is_not_called(name: str, value: Any) -> None:
+    """Without the option the call would be another."""
     x, _, _ = _one(**{name: value})
-    target = Target("k", "k", Kernel(absent))
-    with pytest.raises(NotImplementedError, match=f"cannot pass {name}"):
-        Call(x)
-    with pytest.raises(NotImplementedError, match=f"cannot pass {name}"):
-        Case(NoRunner(), target, Problem(), inputs=x)
+    option = "window_size" if name == "window" else name
+    with InProcess(lambda query, key, value: query) as runner:
+        target = runner.start()
+        reply = runner.call(Call(x))
+    assert target.not_taken(x) == f"does not name {option}"
+    assert reply.status == "unsupported"
+    assert f"does not name the option {option!r}" in reply.message

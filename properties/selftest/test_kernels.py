@@ -114,6 +114,7 @@ def reference(
     alibi_slopes: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
     num_splits: int = 1,
+    bottom_right: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """out, lse, sum p |v| and the largest sum of |q k scale|, in float64 from the definition."""
     q, k, v = query.double(), key.double(), value.double()
@@ -134,7 +135,8 @@ def reference(
     elif attn_mask is not None:
         s = s + attn_mask.double()
     if is_causal:
-        s = torch.where(torch.ones(s.shape[-2:]).tril().bool(), s, -INF)
+        shift = len_k - len_q if bottom_right else 0
+        s = torch.where(torch.ones(s.shape[-2:]).tril(shift).bool(), s, -INF)
     left, right = window_size
     s = torch.where((left < 0) | (offset >= -left), s, -INF)
     s = torch.where((right < 0) | (offset <= right), s, -INF)
@@ -170,7 +172,8 @@ def test_is_attention(name: str, dtype_name: str) -> None:
         call = dict(options)
         if (kind := call.pop("mask", None)) is not None:
             call["attn_mask"] = _mask(kind, b, h, lq, lk, dtype)
-        want, want_lse, weight, size = reference(q, k, v, **call)
+        bottom_right = kernel.causal_alignment == "bottom_right"
+        want, want_lse, weight, size = reference(q, k, v, bottom_right=bottom_right, **call)
         for config in (kernel.configs or {"": {}}).values():
             try:
                 result = kernel.fn(q, k, v, **call, **config)

@@ -150,7 +150,7 @@ def test_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "did you mean fast?" in refusal("demo[fst]")
     text = refusal("dmeo")
     assert "did you mean demo?" in text
-    assert "registered: demo" in text
+    assert "registered: demo" in refusal("quite_another")
     assert "did you mean my.pkg:attn?" in refusal("my.pkg.attn")
 
 
