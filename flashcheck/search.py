@@ -117,8 +117,10 @@ class Search:
             for problem in endings(self.subject.space, seed):
                 for config in self._configs:
                     self._one(problem, config)
-            for problem in large(self.subject.space, seed) if self.large else ():
-                self._one(problem)
+            # A kernel that is wrong already is explained by something smaller.
+            if self.large and not self.failures:
+                for problem in large(self.subject.space, seed):
+                    self._one(problem)
         except _Spent:
             return
         for turn in range(1 << 20):
