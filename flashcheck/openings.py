@@ -127,7 +127,8 @@ def _recipes(rng: random.Random, longest: int) -> Iterator[_Recipe]:
     rows = replace(some(_KEYLESS), per_head=True)
     many = replace(base, batch=1, heads=2, len_q=some((80, 100, 70)), len_k=some((20, 33)))
     yield _Recipe(replace(many, dim=8, dim_v=8, mask=rows))
-    oblong = replace(causal, len_q=some((40, 7)), len_k=some((7, 40)), dim=33, dim_v=33)
+    # More queries than a block holds, and fewer keys than queries.
+    oblong = replace(causal, len_q=some((140, 150)), len_k=some((7, 20)), dim=33, dim_v=33)
     deep = replace(oblong, scores="all_negative", values="positive", layout=some(_MOVED))
     yield _Recipe(deep, DEEP)
     spike = replace(base, len_q=6, len_k=some((34, 50)), scores="late_max", values="index")
