@@ -22,7 +22,8 @@ from page import head
 from flashcheck.fills import Fill
 from flashcheck.law import Law, Subject, laws
 from flashcheck.probe import probe
-from flashcheck.problem import Problem, ProblemError, describe
+from flashcheck.problem import Problem, ProblemError
+from flashcheck.sentence import describe
 from flashcheck.strategies import LENGTHS, SCALES, problems
 from flashcheck.worker import InProcess
 

@@ -23,12 +23,12 @@ from policies import POLICIES, Seen
 
 from flashcheck.bounds import bound
 from flashcheck.call import Call
+from flashcheck.families import SCORES, VALUES
 from flashcheck.formats import FORMATS, Array, Bools
 from flashcheck.inputs import Inputs
 from flashcheck.kernel import Contract
 from flashcheck.oracle import float64
 from flashcheck.problem import Problem
-from flashcheck.strategies import SCORES, VALUES
 from flashcheck.worker import InProcess
 
 DTYPES = ("float32", "float16", "bfloat16")

@@ -38,12 +38,13 @@ from flashcheck import (
 )
 from flashcheck.bounds import Bound, bound
 from flashcheck.bounds.backward import gradient_bound
+from flashcheck.families import SCORES, VALUES
 from flashcheck.formats import DTYPES, FORMATS, Array
 from flashcheck.inputs import Inputs
 from flashcheck.oracle import backward, float64
 from flashcheck.oracle.backward.float64 import backward as float64_backward
 from flashcheck.problem import Problem
-from flashcheck.strategies import SCORES, VALUES, Space, drawn
+from flashcheck.strategies import Space, drawn
 
 PER_TASK = 200
 SMALL = Space(max_length=130, work=40_000, max_heads=24)

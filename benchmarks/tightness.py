@@ -23,11 +23,11 @@ from page import head
 from flashcheck import oracle
 from flashcheck.bounds import bound
 from flashcheck.call import Call
+from flashcheck.families import SCORES, VALUES
 from flashcheck.formats import DTYPES, FORMATS, Array
 from flashcheck.kernel import Contract
 from flashcheck.oracle import float64
 from flashcheck.problem import Problem
-from flashcheck.strategies import SCORES, VALUES
 from flashcheck.worker import InProcess
 
 CONFIGS = {"fp32_stats": "64x64", "numpy_online": "block_64"}

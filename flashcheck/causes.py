@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from flashcheck import reduction
 from flashcheck.inputs import Inputs
 from flashcheck.law import Law, Subject
-from flashcheck.problem import Problem, describe, elements
+from flashcheck.problem import Problem, elements
 from flashcheck.reduction import reduce_captured
 from flashcheck.search import Failure
+from flashcheck.sentence import describe
 from flashcheck.shrink import MAX_RUNS, MAX_SECONDS, shrink
 from flashcheck.verdict import Check, Verdict
 

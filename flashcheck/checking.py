@@ -17,7 +17,8 @@ from flashcheck.formats import DTYPES
 from flashcheck.kernel import Kernel, Target
 from flashcheck.law import Law, Subject, law_named, laws
 from flashcheck.probe import probe
-from flashcheck.problem import Problem, describe
+from flashcheck.problem import Problem
+from flashcheck.sentence import describe
 from flashcheck.strategies import Space
 from flashcheck.verdict import Check, Verdict
 from flashcheck.worker import InProcess

@@ -27,8 +27,9 @@ from flashcheck.fills import Fill
 from flashcheck.inputs import LAYOUTS, Inputs
 from flashcheck.kernel import Target
 from flashcheck.masks import Mask
-from flashcheck.problem import Problem, ProblemError, describe
+from flashcheck.problem import Problem, ProblemError
 from flashcheck.records import floats, plain, sha256, write_whole
+from flashcheck.sentence import describe
 from flashcheck.strategies import Space
 from flashcheck.verdict import Check, Verdict, Worst
 

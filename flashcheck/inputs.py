@@ -205,14 +205,13 @@ class Inputs:
 
     @property
     def placed(self) -> bool:
-        """Whether a score depends on where its query and its key stand, is_causal apart."""
-        own = self.window != (-1, -1) or self.alibi_slopes is not None
-        return own or self.seqlens_k is not None
+        """Whether a window or ALiBi makes scores depend on where queries and keys stand."""
+        return self.window != (-1, -1) or self.alibi_slopes is not None
 
     def unplaced(self) -> Inputs:
         """A call on the same tensors in which nothing but is_causal and the mask depends on
         places: without window, ALiBi, sequences and factors. These inputs where they have none."""
-        if not self.placed and not self.factors:
+        if not (self.placed or self.factors) and self.seqlens_k is None:
             return self
         return self.unscaled().with_(
             window=(-1, -1), alibi_slopes=None, seqlens_q=None, seqlens_k=None, longest=(0, 0),
@@ -236,9 +235,7 @@ class Inputs:
             return Span(np.zeros_like(n), n, np.broadcast_to(self.own, n.shape), n - lq)
         queries = np.array(self.seqlens_q, np.int64)
         first = [np.concatenate([[0], np.cumsum(n)[:-1]]) for n in (queries, keys)]
-        of_query = (
-            first[1], first[1] + keys, -first[0], keys - queries
-        )  # fmt: skip
+        of_query = (first[1], first[1] + keys, -first[0], keys - queries)
         start, end, place, shift = (np.repeat(n, queries)[None] for n in of_query)
         return Span(start, end, place + self.own, shift)
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+from flashcheck.families import filled
 from flashcheck.problem import Problem
-from flashcheck.strategies import LENGTHS, Space, filled
+from flashcheck.strategies import LENGTHS, Space
 
 LONGEST = 131_072
 """Keys of a long context."""

@@ -17,7 +17,8 @@ from flashcheck.case import BadReply, Case, Runner
 from flashcheck.inputs import Inputs
 from flashcheck.judge import Judge
 from flashcheck.kernel import Target
-from flashcheck.problem import Problem, describe
+from flashcheck.problem import Problem
+from flashcheck.sentence import describe
 from flashcheck.strategies import Space, problems
 from flashcheck.verdict import Check, Verdict
 

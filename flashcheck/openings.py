@@ -14,12 +14,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from flashcheck.families import filled
 from flashcheck.fills import Fill
 from flashcheck.formats import FLOAT8, FORMATS
 from flashcheck.inputs import DESCALES, Layout
 from flashcheck.masks import Hides, Mask
 from flashcheck.problem import Problem
-from flashcheck.strategies import Space, filled
+from flashcheck.strategies import Space
 
 NORMAL = Fill(noise="normal", spread=8.0)
 

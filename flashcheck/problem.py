@@ -1,4 +1,4 @@
-"""Problem: the frozen recipe of one attention call, its JSON and its sentence."""
+"""Problem: the frozen recipe of one attention call, and its JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from flashcheck import tensors
+from flashcheck import sentence, tensors
 from flashcheck.fills import NOISES, PATTERNS, Fill, shuffled
 from flashcheck.formats import FORMATS, Array
 from flashcheck.inputs import LAYOUTS, Inputs, Layout, Pages
@@ -148,6 +148,11 @@ class Problem:
             raise ProblemError("a mask and sequences of their own lengths exclude each other")
 
     @property
+    def placed(self) -> bool:
+        """Whether a window or ALiBi makes scores depend on where queries and keys stand."""
+        return self.window != (-1, -1) or self.alibi_slopes is not None
+
+    @property
     def packed(self) -> bool:
         """Whether sequences lie one after another, with cu_seqlens."""
         return bool(self.seqlens_q) or (bool(self.seqlens_k) and not self.page)
@@ -212,7 +217,7 @@ class Problem:
         return typing.cast(Problem, _build(Problem, fields, "problem"))
 
     def __str__(self) -> str:
-        return describe(self)
+        return sentence.describe(self)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """What Hypothesis prints in a failing example: a line that makes the problem again."""
@@ -267,6 +272,10 @@ def _inputs(p: Problem, _: str) -> Inputs:
     )
 
 
+_ALIBI, _SINKS, *_DESCALES = (1 << n for n in range(40, 45))
+"""Seeds of what is not q, k, v or the mask: their noise differs from these four."""
+
+
 def _factors(fill: Fill | None, p: Problem, length: int, which: int) -> Array | None:
     """[B, Hkv], all the same per tensor, or [B, Hkv, blocks], of float32 numbers."""
     if fill is None:
@@ -283,9 +292,6 @@ def _factors(fill: Fill | None, p: Problem, length: int, which: int) -> Array | 
     return np.broadcast_to(made[..., 0], (p.batch, p.kv_heads)).copy()
 
 
-_DESCALES = (1 << 42, 1 << 43, 1 << 44)
-
-
 def _pages(p: Problem) -> Pages:
     """Where the pages of each sequence lie: anywhere, in no order."""
     n = p.len_k // p.page
@@ -296,10 +302,6 @@ def _pages(p: Problem) -> Pages:
     for b, first in enumerate(used):
         table[b, first:] = places[0]  # any valid page: one of a sequence's own, often
     return Pages(p.page, max(count, 1), table)
-
-
-_ALIBI, _SINKS = 1 << 40, 1 << 41
-"""Their noise differs from that of q, k, v and the mask."""
 
 
 def _per_head(fill: Fill | None, p: Problem, seed: int) -> Array | None:
@@ -397,105 +399,6 @@ def _plant(item: Any, where: str) -> tuple[tuple[int, int, int, int], float]:
         raise ProblemError(
             f"{where} holds {item!r}, not [[b, h, position, channel], value]"
         ) from None
-
-
-# -- the sentence -------------------------------------------------------------------------
-
-
-def describe(p: Problem) -> str:
-    """One sentence: shapes, options, then what q, k and v hold."""
-    shapes = [_count(p.len_q, "query", "queries"), _count(p.len_k, "key", "keys")]
-    shapes.append(f"head size {p.dim}" + (f" (v {p.dim_v})" if p.dim_v != p.dim else ""))
-    if p.batch > 1:
-        shapes.append(f"batch {p.batch}")
-    if p.enable_gqa:
-        shapes.append(f"{p.heads} query heads on {_count(p.kv_heads, 'key head', 'key heads')}")
-    elif p.heads > 1:
-        shapes.append(f"{p.heads} heads")
-    shapes.append(p.dtype)
-    if p.is_causal:
-        shapes.append("causal")
-    shapes.append(_describe_mask(p.mask) if p.mask else "no mask")
-    if p.scale is not None:
-        shapes.append(f"scale {p.scale:g}")
-    if p.window != (-1, -1):
-        shapes.append(f"window {p.window}")
-    if p.softcap:
-        shapes.append(f"softcap {p.softcap:g}")
-    for name, fill in (("ALiBi slopes", p.alibi_slopes), ("sinks", p.sinks)):
-        if fill is not None:
-            shapes.append(f"{name} {describe_fill(fill, name)}")
-    if p.num_splits != 1:
-        shapes.append(f"{p.num_splits} splits")
-    if p.packed:
-        each = ", ".join(f"{q} on {k}" for q, k in zip(p.seqlens_q, p.seqlens_k, strict=True))
-        shapes.append(f"a packed batch of sequences (queries on keys: {each})")
-    for name in ("q_descale", "k_descale", "v_descale"):
-        factor: Fill | None = getattr(p, name)
-        if factor is not None:
-            per = f"block of {p.descale_block}" if p.descale_per == "block" else p.descale_per
-            shapes.append(f"{name} for each {per} {describe_fill(factor, name)}")
-    if p.page:
-        lengths = ", ".join(map(str, p.seqlens_k))
-        shapes.append(f"pages of {p.page} holding {lengths} keys")
-    if p.layout != "contiguous":
-        shapes.append(f"{p.layout.replace('_', ' ')} layout")
-    parts = [f"{n} = {describe_fill(f, n)}" for n, f in (("q", p.q), ("k", p.k), ("v", p.v))]
-    return ", ".join(shapes) + "; " + "; ".join(parts)
-
-
-def _count(n: int, one: str, many: str) -> str:
-    return f"{n} {one if n == 1 else many}"
-
-
-def describe_fill(f: Fill, tensor: str) -> str:
-    """What a fill makes of a tensor with the rows of `tensor`: q, k or v, or one of a head's."""
-    place = {"q": "query", "k": "key", "v": "key"}.get(tensor, "head")
-    at = (
-        f"{place} {f.at}"
-        if f.at >= 0
-        else ("the last " + place if f.at == -1 else f"{place} {f.at}")
-    )
-    every = _count(f.period, place, "queries" if tensor == "q" else place + "s")
-    text = {
-        "constant": f"{f.level:g} everywhere",
-        "spike": f"{f.base:g} except {f.level:g} at {at}",
-        "step": f"{f.base:g}, then {f.level:g} from {at} on",
-        "stairs": f"{f.base:g} plus {f.level:g} every {every}",
-        "cycle": f"{f.base:g} except {f.level:g} every {every} from 0",
-        "alternate": f"{f.level:g} and {-f.level:g} in turn",
-    }[f.pattern]
-    if f.noise != "none":
-        text += f" + {f.noise} noise"
-        text += f" x {f.spread:g}" if f.noise != "wide" else f" over 2^+-{f.spread:g}"
-    for index, value in f.plants:
-        text += f", {value:g} at {list(index)}"
-    return text
-
-
-def _describe_mask(m: Mask) -> str:
-    hidden = {
-        "nothing": "nothing hidden",
-        "tail": f"last {_count(m.amount, 'key', 'keys')} hidden",
-        "head": f"first {_count(m.amount, 'key', 'keys')} hidden",
-        "row": f"query {m.amount} sees no key",
-        "block": f"keys {16 * m.amount} to {16 * m.amount + 15} hidden",
-        "future": f"keys beyond the query's position + {m.amount} hidden",
-        "window": f"keys further than {m.amount} hidden",
-        "random": "about half hidden at random",
-        "all": "every key hidden",
-        "holes": f"every third key hidden, from key {m.amount % 3} on",
-        "dent": f"keys beyond the query's position + {m.amount} hidden, and key 0 from query 2",
-    }[m.hides]
-    kind = "boolean mask" if m.kind == "bool" else f"additive {m.dtype} mask"
-    each = [n for n, own in (("batch", m.per_batch), ("head", m.per_head)) if own]
-    own = f", one for each {' and '.join(each)}" if each else ""
-    own += "" if m.per_query or m.rank == 1 else ", the same for every query"
-    own += "" if m.per_key else ", the same for every key"
-    text = f"{kind} of rank {m.rank}{own} ({hidden}"
-    if m.kind == "additive" and m.bias != Fill():
-        text += f", bias {describe_fill(m.bias, 'k')}"
-    return text + ")"
 
 
 def noise_free(p: Problem) -> bool:

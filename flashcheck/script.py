@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from flashcheck import arena, literals, preamble
-from flashcheck.arena import Guard
+from flashcheck import literals, placement, preamble, reference
 from flashcheck.call import Call
 from flashcheck.case import Case, Runner
 from flashcheck.examples import Example
@@ -167,15 +166,16 @@ class _Writer:
 
     def _inputs(self) -> list[str]:
         x = self._base
-        lines = []
-        for name, dtype, values in _tensors(x):
-            lines += self._literal(name, dtype, values, _axis(name, x))
+        tensors = placement.tensors(x)
+        names, lines = [name for name, *_ in tensors], []
+        for name, dtype, values in tensors:
+            lines += self._literal(name, dtype, values, placement.axis(name, x))
         if self.example.device != "cpu":
-            names = ", ".join(name for name, *_ in _tensors(x))
-            lines.append(f"{names} = (t.to({quoted(self.example.device)}) for t in ({names}))")
-        plan = _strides(x, self.target)
+            every = ", ".join(names)
+            lines.append(f"{every} = (t.to({quoted(self.example.device)}) for t in ({every}))")
         if self._moved(x, "zeros"):
-            lines += [f"{name} = {_place(name, *plan[name])}" for name, *_ in _tensors(x)]
+            plan = placement.strides(x, self.target)
+            lines += [f"{name} = {placement.place(name, *plan[name])}" for name in names]
         return lines
 
     def _literal(self, name: str, dtype: str, values: Any, axis: int) -> list[str]:
@@ -220,21 +220,21 @@ class _Writer:
         if self.example.device != "cpu":
             lines.append(f"{name} = {name}.to({quoted(self.example.device)})")
         if upstream.layout != "contiguous" or call.guard == "nan":
-            where = _strides(call.inputs, self.target, upstream)["grad_out"]
-            lines.append(f"{name} = {_place(name, *where, fill=call.guard)}")
+            where = placement.strides(call.inputs, self.target, upstream)["grad_out"]
+            lines.append(f"{name} = {placement.place(name, *where, fill=call.guard)}")
         return lines, name
 
     def _arguments(self, number: int) -> tuple[list[str], list[str], list[str]]:
         """Statements that make what a call needs, its tensors and its keyword arguments."""
         call, base = self.traced.calls[number], self._base
-        before = {name: values for name, _, values in _tensors(base)}
+        before = {name: values for name, _, values in placement.tensors(base)}
         lines: list[str] = []
         named: dict[str, str] = {}
         moved = self._moved(call.inputs, call.guard)
         same_place = (call.inputs.layout, call.guard) == (base.layout, "zeros")
-        plan = _strides(call.inputs, self.target)
-        for name, dtype, values in _tensors(call.inputs, call.guard):
-            axis = _axis(name, call.inputs)
+        plan = placement.strides(call.inputs, self.target)
+        for name, dtype, values in placement.tensors(call.inputs, call.guard):
+            axis = placement.axis(name, call.inputs)
             own = f"{name}{number + 1}"
             how = None
             if name in before:
@@ -247,7 +247,7 @@ class _Writer:
             lines += how.lines
             text = how.text
             if moved and not (text == name and same_place):
-                lines.append(f"{own} = {_place(text, *plan[name], fill=call.guard)}")
+                lines.append(f"{own} = {placement.place(text, *plan[name], fill=call.guard)}")
                 text = own
             elif how.sliced or (text == name and not same_place):
                 # Even a contiguous part may begin in the middle of its memory.
@@ -339,7 +339,7 @@ class _Writer:
 
     def _unmodified(self) -> list[str]:
         before, call = self._call(0)
-        names = ", ".join(name for name, *_ in _tensors(self._base))
+        names = ", ".join(name for name, *_ in placement.tensors(self._base))
         return [
             "",
             "def memory():",
@@ -430,7 +430,7 @@ class _Writer:
             return [f"expected = {literals.number(worst.expected)}  # from flashcheck's oracle"]
         index = ", ".join(map(str, element.index))
         value = "s.logsumexp(-1)" if worst.output == "lse" else "(p @ w)"
-        return [*_reference(x, worst.output), f"expected = {value}[{index}].item()"]
+        return [*reference.statements(x, worst.output), f"expected = {value}[{index}].item()"]
 
 
 class _Nobody:
@@ -441,84 +441,6 @@ class _Nobody:
 
     def result(self) -> Any:
         raise AssertionError("nothing is run")
-
-
-def _reference(x: Inputs, output: str) -> list[str]:
-    """Attention in float64: scores s, weights p and values w."""
-    repeat = f".repeat_interleave({x.heads_per_kv}, 1)" if x.heads_per_kv > 1 else ""
-    d = x.q.shape[3]
-    scale = f"* {x.scale!r}" if x.scale is not None else f"/ math.sqrt({d})"
-    lines = [f"s = q.double() @ k.double(){repeat}.mT {scale}"]
-    if x.softcap:
-        lines.append(f"s = {x.softcap!r} * (s / {x.softcap!r}).tanh()")
-    if x.placed:
-        lines.append("right = torch.arange(s.shape[-1], device=s.device) - (")
-        lines.append(f"    torch.arange(s.shape[-2], device=s.device)[:, None] + {x.shift})")
-    if x.alibi_slopes is not None:
-        slopes = [float(slope) for slope in x.alibi_slopes]
-        lines.append(f"slopes = torch.tensor({slopes}, dtype=torch.float64, device=s.device)")
-        lines.append("s = s - slopes[:, None, None] * right.abs()")
-    if x.mask is not None:
-        hides = x.mask.dtype == bool
-        lines.append("s = s.masked_fill(~mask, -math.inf)" if hides else "s = s + mask.double()")
-    if x.is_causal:
-        shift = x.k.shape[2] - x.q.shape[2] if x.bottom_right else 0
-        lines.append("earlier = torch.ones(s.shape[-2:], dtype=torch.bool, device=s.device)")
-        lines.append(f"s = s.masked_fill(~earlier.tril({shift}), -math.inf)")
-    for side, n in zip("<>", x.window, strict=True):
-        if n >= 0:
-            end = -n if side == "<" else n
-            lines.append(f"s = s.masked_fill(right {side} {end}, -math.inf)")
-    if x.sinks is not None:
-        sinks = [float(sink) for sink in x.sinks]
-        lines.append(f"sink = torch.tensor({sinks}, dtype=torch.float64, device=s.device)")
-        lines.append("sink = sink[:, None, None].expand(*s.shape[:-1], 1)")
-        lines.append("s = torch.cat([s, sink], -1)  # one key more, of value 0")
-    if output == "out":
-        blind = not x.visible.any(-1).all() and x.sinks is None
-        zero = ".nan_to_num(0.0)  # a row that sees no key gives 0" if blind else ""
-        lines.append(f"p = s.softmax(-1){zero}")
-        lines.append(f"w = v.double(){repeat}")
-        if x.sinks is not None:
-            lines.append("w = torch.cat([w, torch.zeros_like(w[..., :1, :])], -2)")
-    return lines
-
-
-def _tensors(x: Inputs, guard: Guard = "zeros") -> list[tuple[str, str, Any]]:
-    """(name, dtype, values) of q, k, v and the mask; k and v of a cache are its pool, of which
-    pages that no sequence has hold `guard`."""
-    k, v = (t if x.pages is None else arena.pool(x, t, guard) for t in (x.k, x.v))
-    found = [("q", x.dtype, x.q), ("k", x.dtype, k), ("v", x.dtype, v)]
-    return found if x.mask is None else [*found, ("mask", x.mask_dtype, x.mask)]
-
-
-def _axis(name: str, x: Inputs) -> int:
-    """The axis of a tensor that is likely to have a pattern: queries, keys or pages."""
-    if name == "mask":
-        assert x.mask is not None
-        return x.mask.ndim - 1
-    return 2 if name == "q" or x.pages is None else 0
-
-
-def _strides(
-    x: Inputs, target: Target, grad_out: GradOut | None = None
-) -> dict[str, tuple[tuple[int, ...], int]]:
-    """Strides, of [B, H, L, D] or of a pool, and offset of each tensor as it is laid out."""
-    plan = arena.plan(arena.key_of(x, target.kernel.layout, grad_out))
-    found = {}
-    for view in plan.views:
-        s = view.strides
-        pool = x.pages is not None and view.name in ("k", "v")
-        if target.kernel.layout == "bshd" and view.name != "mask" and not pool:
-            s = (s[0], s[2], s[1], s[3])
-        offset = view.offset if x.layout != "packed" else 0
-        found[view.name] = (s, offset)
-    return found
-
-
-def _place(text: str, strides: tuple[int, ...], offset: int, fill: str = "zeros") -> str:
-    more = f", {offset}" if offset else ""
-    return f"place({text}, {strides}{more}{', fill=math.nan' if fill == 'nan' else ''})"
 
 
 def _assert(what: str, note: str = "") -> list[str]:

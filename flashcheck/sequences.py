@@ -37,8 +37,7 @@ def pack(p: Problem, how: Packing, aligned: bool) -> Problem:
     rng = random.Random(p.seed)
     n = 1 + rng.randrange(SEQUENCES)
     keys = max(p.len_k, 1)
-    placed = p.window != (-1, -1) or p.alibi_slopes is not None
-    if how in ("unequal", "ones", "empty") and p.is_causal and placed and not aligned:
+    if how in ("unequal", "ones", "empty") and p.is_causal and p.placed and not aligned:
         how = "ragged"
     if how == "equal":
         size = max(1, min(p.len_q, keys) // n)
@@ -69,11 +68,9 @@ def paged(p: Problem, page: int, aligned: bool) -> Problem:
     rng = random.Random(p.seed)
     keys = -(-max(p.len_k, 1) // page) * page
     some = (p.len_k, keys, keys - page, page, 0, 1, keys - 1)
-    lengths = [max(p.len_k, 1), *(rng.choice((*some, rng.randrange(keys + 1))) for _ in "x" * 99)]
-    rest = lengths[1 : p.batch]
-    lens = tuple(min(max(n, 0), keys) for n in (lengths[0], *rest))
-    placed = p.window != (-1, -1) or p.alibi_slopes is not None
-    causal = p.is_causal and (aligned or not placed or set(lens) == {p.len_q})
+    others = (rng.choice((*some, rng.randrange(keys + 1))) for _ in range(p.batch - 1))
+    lens = (max(p.len_k, 1), *others)
+    causal = p.is_causal and (aligned or not p.placed or set(lens) == {p.len_q})
     return replace(
         p, mask=None, is_causal=causal, len_k=keys, seqlens_k=lens, page=page,
         spare=rng.choice((0, 1, 3)),

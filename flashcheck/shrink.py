@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from flashcheck import simpler
 from flashcheck.fills import Fill
 from flashcheck.formats import FORMATS
-from flashcheck.masks import Mask
 from flashcheck.problem import Problem
 from flashcheck.strategies import Space
 
@@ -67,14 +67,14 @@ class _Shrinker:
     def run(self) -> None:
         while True:
             before = self.best
-            self._first_of(_bias_in_scores)
-            self._first_of(_without_options)
-            self._first_of(_fewer_heads)
+            self._first_of(simpler.bias_in_scores)
+            self._first_of(simpler.without_options)
+            self._first_of(simpler.fewer_heads)
             self._lengths()
             self._first_of(self._same_scores)
-            self._first_of(_simpler_fills)
+            self._first_of(simpler.simpler_fills)
             self._lengths()
-            self._first_of(_simpler_periods)
+            self._first_of(simpler.simpler_periods)
             self._numbers()
             if self.best == before:
                 self._positive_zeros()
@@ -101,10 +101,9 @@ class _Shrinker:
             return False
         if p.len_k == 0 and not space.empty_keys:
             return False
-        placed = p.window != (-1, -1) or p.alibi_slopes is not None
         queries = p.seqlens_q or (p.len_q,) * p.batch
         unequal = queries != (p.seqlens_k or (p.len_k,) * p.batch)
-        if p.is_causal and unequal and placed and not space.aligned:
+        if p.is_causal and unequal and p.placed and not space.aligned:
             return False  # two options that are aligned differently
         return p.scale is not None or space.scale_none
 
@@ -116,8 +115,8 @@ class _Shrinker:
 
     def _lengths(self) -> None:
         if self.best.seqlens_k:
-            self._first_of(_fewer_sequences)
-            self._first_of(_shorter_sequences)
+            self._first_of(simpler.fewer_sequences)
+            self._first_of(simpler.shorter_sequences)
             for name in ("dim_v", "dim"):
                 self._shorten(name)
             return
@@ -169,7 +168,8 @@ class _Shrinker:
             )
 
     def _numbered(self, name: str, parameter: str, x: float) -> Problem:
-        return _with(self.best, name, replace(getattr(self.best, name), **{parameter: x}))
+        fill = replace(getattr(self.best, name), **{parameter: x})
+        return simpler.with_fill(self.best, name, fill)
 
     def _number(
         self, value: float, build: Build, allowed: Callable[[float], bool] = lambda x: True
@@ -178,8 +178,8 @@ class _Shrinker:
 
         def better(x: float) -> bool:
             x = float(fmt.round(x))
-            simpler = _number_cost(x) < _number_cost(value) and allowed(x)
-            return simpler and self._accept(build(x))
+            less = simpler.number_cost(x) < simpler.number_cost(value) and allowed(x)
+            return less and self._accept(build(x))
 
         if value == 0 or better(0.0):
             return
@@ -212,7 +212,7 @@ class _Shrinker:
                     changes[tensor] = replace(fill, at=-1)
             if p.mask is not None and p.mask.hides in ("head", "tail") and p.mask.amount == last:
                 changes["mask"] = replace(p.mask, amount=size - 1)
-        return _follow(p, replace(p, **changes))
+        return simpler.follow(p, replace(p, **changes))
 
     def _same_scores(self, p: Problem) -> Iterator[Problem]:
         """The range of p's scores from plain fills, in one channel, without options."""
@@ -248,7 +248,7 @@ class _Shrinker:
             pairs += [(last, up), (last, down)]
             for q, k in pairs:
                 candidate = replace(base, q=q, k=k)
-                if _scores_cost(candidate) < _scores_cost(p):
+                if simpler.scores_cost(candidate) < simpler.scores_cost(p):
                     yield candidate
 
     def _positive_zeros(self) -> None:
@@ -256,274 +256,7 @@ class _Shrinker:
         candidate = self.best
         for name in ("q", "k", "v"):
             f: Fill = getattr(candidate, name)
-            candidate = _with(candidate, name, replace(f, level=f.level + 0.0, base=f.base + 0.0))
+            positive = replace(f, level=f.level + 0.0, base=f.base + 0.0)
+            candidate = simpler.with_fill(candidate, name, positive)
         if repr(candidate) != repr(self.best) and self.runs > 0 and self.fails(candidate):
             self.best = candidate
-
-
-def _without_options(p: Problem) -> Iterator[Problem]:
-    if p.mask is not None:
-        yield replace(p, mask=None)
-    if p.is_causal:
-        yield replace(p, is_causal=False)
-    if p.enable_gqa:
-        yield replace(p, heads=p.kv_heads)
-    if p.layout != "contiguous":
-        yield replace(p, layout="contiguous")
-    if p.window != (-1, -1):
-        left, right = p.window
-        yield replace(p, window=(-1, -1))
-        yield from (replace(p, window=w) for w in ((left, -1), (-1, right)) if w != p.window)
-        # One key wide, then narrower by one, on each side that is bounded.
-        for n in (0, 1, left // 2, left - 1):
-            if 0 <= n < left:
-                yield replace(p, window=(n, right))
-        for n in (0, 1, right // 2, right - 1):
-            if 0 <= n < right:
-                yield replace(p, window=(left, n))
-    if p.softcap:
-        yield from (replace(p, softcap=c) for c in (0.0, 1.0, 30.0) if c != p.softcap)
-    for name in ("alibi_slopes", "sinks"):
-        fill: Fill | None = getattr(p, name)
-        if fill is not None:
-            simpler = [None] if fill == Fill() else [None, Fill()]
-            if fill.noise != "none" or fill.pattern != "constant":
-                simpler += [Fill(level=1.0), Fill(level=fill.level)]
-            for other in simpler:
-                changes: dict[str, Any] = {name: other}
-                yield replace(p, **changes)
-    if any((p.q_descale, p.k_descale, p.v_descale)):
-        yield replace(p, q_descale=None, k_descale=None, v_descale=None)
-        for name in ("q_descale", "k_descale", "v_descale"):
-            changes = {name: None}
-            yield from (replace(p, **changes),) if getattr(p, name) is not None else ()
-        if p.descale_per != "tensor":
-            yield replace(p, descale_per="tensor", descale_block=(1, 1))
-        two = Fill(level=2.0)
-        once: dict[str, Any] = {
-            name: two for name in ("q_descale", "k_descale", "v_descale")
-            if getattr(p, name) not in (None, two)
-        }  # fmt: skip
-        if once:
-            yield replace(p, **once)
-    if p.num_splits > 1:
-        fewer = (1, 2, p.num_splits // 2, p.num_splits - 1)
-        yield from (replace(p, num_splits=n) for n in fewer if n < p.num_splits)
-    if p.scale is not None:
-        yield from (replace(p, scale=None), replace(p, scale=1.0))
-    if p.mask is not None:
-        yield from (replace(p, mask=mask) for mask in _simpler_masks(p.mask, p.len_k))
-
-
-def _fewer_sequences(p: Problem) -> Iterator[Problem]:
-    """As a plain call of one sequence; without one of the sequences; without what is left over."""
-    queries = p.seqlens_q or (p.len_q,) * len(p.seqlens_k)
-    for q, k in zip(queries, p.seqlens_k, strict=True):
-        if q:
-            yield replace(
-                p, batch=1, len_q=q, len_k=k, seqlens_q=(), seqlens_k=(), longest=(0, 0), page=0,
-                spare=0,
-            )  # fmt: skip
-    if len(p.seqlens_k) > 1:
-        for at in range(len(p.seqlens_k)):
-            yield from _dealt(
-                p,
-                p.seqlens_q[:at] + p.seqlens_q[at + 1 :],
-                p.seqlens_k[:at] + p.seqlens_k[at + 1 :],
-            )
-    if p.longest != (0, 0):
-        yield replace(p, longest=(0, 0))
-    if p.spare:
-        yield replace(p, spare=0)
-
-
-def _shorter_sequences(p: Problem) -> Iterator[Problem]:
-    """One sequence with fewer queries, or keys, or both; smaller pages."""
-    for at, n in enumerate(p.seqlens_q):
-        for fewer in dict.fromkeys((0, 1, n // 2, n - 1)):
-            if 0 <= fewer < n:
-                queries = (*p.seqlens_q[:at], fewer, *p.seqlens_q[at + 1 :])
-                yield from _dealt(p, queries, p.seqlens_k)
-                if p.seqlens_k[at] > fewer:
-                    keys = (*p.seqlens_k[:at], fewer, *p.seqlens_k[at + 1 :])
-                    yield from _dealt(p, queries, keys)
-    for at, n in enumerate(p.seqlens_k):
-        for fewer in dict.fromkeys((0, 1, n // 2, n - 1)):
-            if 0 <= fewer < n:
-                yield from _dealt(
-                    p, p.seqlens_q, (*p.seqlens_k[:at], fewer, *p.seqlens_k[at + 1 :])
-                )
-    if p.page:
-        for fewer in (1, p.len_q // 2, p.len_q - 1):
-            if 0 < fewer < p.len_q:
-                yield replace(p, len_q=fewer)
-        fewest = max(1, -(-max(p.seqlens_k) // p.page)) * p.page
-        if fewest < p.len_k:
-            yield replace(p, len_k=fewest)
-
-
-def _dealt(p: Problem, queries: tuple[int, ...], keys: tuple[int, ...]) -> Iterator[Problem]:
-    """The problem with such sequences, where it is one."""
-    if p.page:
-        yield replace(p, batch=len(keys), seqlens_k=keys)
-    elif sum(queries):
-        yield replace(p, len_q=sum(queries), len_k=sum(keys), seqlens_q=queries, seqlens_k=keys)
-
-
-def _bias_in_scores(p: Problem) -> Iterator[Problem]:
-    """The scores that a bias makes, made by q and k instead and the mask left out."""
-    if p.mask is None or p.mask.bias == Fill():
-        return
-    size = float(math.ceil(max(abs(p.mask.bias.level), 3 * p.mask.bias.spread, 1.0)))
-    for level in (size, -size):
-        spikes = [Fill("spike", level=level, at=-1), Fill("spike", level=level)]
-        for q, k in [(Fill(level=1.0), k) for k in (Fill(level=level), *spikes)] + [
-            (Fill("spike", level=level, at=-1), Fill(level=1.0))
-        ]:
-            # With the scale 1 scores are what they say where D is 1, larger elsewhere.
-            yield replace(p, mask=None, q=q, k=k, scale=1.0)
-
-
-def _simpler_masks(m: Mask, keys: int) -> Iterator[Mask]:
-    if m.hides != "nothing":
-        yield replace(m, hides="nothing", amount=0)
-    if m.per_batch or m.per_head:
-        yield replace(m, per_batch=False, per_head=False)
-    if not (m.per_query and m.per_key):
-        yield replace(m, per_query=True, per_key=True)
-    if m.kind == "additive":
-        yield replace(m, kind="bool", bias=Fill(), dtype="float32")
-        if m.bias != Fill():
-            yield replace(m, bias=Fill())
-            if m.bias.noise != "none" or m.bias.pattern not in ("constant", "spike"):
-                yield replace(m, bias=Fill(level=1.0))
-                yield replace(m, bias=Fill("spike", level=1.0, at=-1))
-        if m.dtype != "float32":
-            yield replace(m, dtype="float32")
-    if m.rank not in (2, 4):
-        yield replace(m, rank=4)
-    if m.hides not in ("tail", "nothing"):
-        yield replace(m, hides="tail", amount=1)
-        # One key alone is seen: the last or the first.
-        if m.hides != "head" and keys:
-            yield replace(m, hides="head", amount=keys - 1)
-            yield replace(m, hides="tail", amount=keys - 1)
-    if m.amount > 0:
-        yield replace(m, amount=0)
-        yield replace(m, amount=1)
-        yield replace(m, amount=m.amount // 2)
-        yield replace(m, amount=m.amount - 1)
-
-
-def _fewer_heads(p: Problem) -> Iterator[Problem]:
-    for batch in (1, 2):
-        if p.batch > batch and not p.seqlens_k:
-            yield _follow(p, replace(p, batch=batch))
-    group = p.heads // p.kv_heads
-    for kv in (1, 2):
-        if p.kv_heads > kv:
-            yield _follow(p, replace(p, heads=kv * group, kv_heads=kv))
-    if group > 2:
-        yield _follow(p, replace(p, heads=2 * p.kv_heads))
-
-
-def _corner(p: Problem, name: str) -> tuple[int, int, int, int]:
-    """The last batch, head and channel of a tensor, at its last position."""
-    heads = p.heads if name == "q" else p.kv_heads
-    return p.batch - 1, heads - 1, -1, (p.dim_v if name == "v" else p.dim) - 1
-
-
-def _follow(p: Problem, smaller: Problem) -> Problem:
-    """A planted element at the corner of a tensor of p stays at the corner."""
-    for name in ("q", "k", "v"):
-        fill: Fill = getattr(smaller, name)
-        if any(index == _corner(p, name) for index, _ in fill.plants):
-            moved = tuple(
-                (_corner(smaller, name) if index == _corner(p, name) else index, value)
-                for index, value in fill.plants
-            )
-            smaller = _with(smaller, name, replace(fill, plants=moved))
-    return smaller
-
-
-def _simpler_fills(p: Problem) -> Iterator[Problem]:
-    """Simpler fills of q and k together, then of each tensor alone, simplest first."""
-    plain = [Fill(), Fill(level=1.0)]
-    last, first = Fill("spike", level=1.0, at=-1), Fill("spike", level=1.0, at=0)
-    for v in (p.v, last, _planted(p, "v")):
-        flat = replace(p, q=Fill(), k=Fill(), v=v)
-        if _fills_cost(flat) < _fills_cost(p):
-            yield flat
-    for name in ("q", "k"):
-        fill: Fill = getattr(p, name)
-        options = [*plain, Fill(level=fill.level), Fill(level=fill.base), _planted(p, name)]
-        options += [last, Fill(noise=fill.noise, spread=fill.spread)]
-        yield from _better(p, name, fill, [*options, replace(fill, noise="none", spread=0.0)])
-    values = [*plain, last, first, _planted(p, "v"), Fill(noise=p.v.noise, spread=p.v.spread)]
-    values += [replace(p.v, noise="none", spread=0.0), Fill("step", level=1.0, at=p.v.at)]
-    values += [Fill("stairs", level=1.0), Fill("alternate", level=1.0)]
-    yield from _better(p, "v", p.v, values)
-    for name in ("q", "k", "v"):
-        fill = getattr(p, name)
-        if fill.plants and fill != _planted(p, name):
-            yield _with(p, name, replace(fill, plants=()))
-        if fill.noise not in ("none", "normal"):
-            yield _with(p, name, replace(fill, noise="normal", spread=1.0))
-    yield from (replace(p, seed=seed) for seed in (0, 1, 2) if p.seed > seed)
-
-
-def _planted(p: Problem, name: str) -> Fill:
-    """0 but for one element: tells batches, heads and channels apart."""
-    return Fill(plants=((_corner(p, name), 1.0),))
-
-
-def _better(p: Problem, name: str, fill: Fill, options: list[Fill]) -> Iterator[Problem]:
-    """The options that are simpler than the fill, simplest first."""
-    for option in sorted(options, key=_fill_cost):
-        if _fill_cost(option) < _fill_cost(fill):
-            yield _with(p, name, option)
-
-
-_PATTERN_COST = {"constant": 0, "spike": 1, "step": 2, "alternate": 3, "cycle": 4, "stairs": 5}
-
-
-def _fill_cost(f: Fill) -> float:
-    """How much there is to say about a fill; its numbers count last."""
-    noise = 0 if f.noise == "none" else 100 if f.noise == "normal" else 200
-    pattern = 10 * (_PATTERN_COST[f.pattern] + (f.base != 0) + 1.5 * bool(f.plants))
-    kind, size, negative = _number_cost(f.level)
-    number = kind + min(size, 1e6) / 1e7 + (1e-8 if negative else 0)
-    place = 0 if f.pattern not in ("spike", "step") else 0.5 * (f.at != -1)
-    return noise + pattern + number + place
-
-
-def _fills_cost(p: Problem) -> float:
-    return _fill_cost(p.q) + _fill_cost(p.k) + _fill_cost(p.v)
-
-
-def _scores_cost(p: Problem) -> float:
-    options = (p.mask is not None) + p.is_causal + (p.scale is not None) + (p.softcap != 0)
-    options += (p.window != (-1, -1)) + (p.alibi_slopes is not None) + (p.sinks is not None)
-    return _fill_cost(p.q) + _fill_cost(p.k) + 50 * options + p.dim
-
-
-def _simpler_periods(p: Problem) -> Iterator[Problem]:
-    for name in ("q", "k", "v"):
-        fill: Fill = getattr(p, name)
-        if fill.period > 1 and fill.pattern in ("stairs", "cycle"):
-            yield _with(p, name, replace(fill, period=1))
-            yield _with(p, name, replace(fill, period=fill.period // 2))
-
-
-def _number_cost(x: float) -> tuple[int, float, bool]:
-    """0 and 1, then whole numbers by size, then powers of two, then the rest; minus last."""
-    size = abs(x)
-    if size == int(size) and size < 1e6:
-        return 0, size, x < 0
-    simple = math.frexp(size)[0] == 0.5
-    return (1 if simple else 2), abs(math.log2(size)), x < 0
-
-
-def _with(p: Problem, name: str, fill: Fill) -> Problem:
-    changes: dict[str, Any] = {name: fill}
-    return replace(p, **changes)

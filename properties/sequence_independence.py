@@ -40,8 +40,7 @@ def applies(case: Case) -> bool:
     if x.seqlens_k is None or (x.pages is not None and not space.dense):
         return False
     # is_causal, aligned at the top, goes with windows and ALiBi where lengths are equal.
-    own = x.with_(seqlens_q=None, seqlens_k=None, pages=None).placed
-    if x.is_causal and own and not space.aligned and x.pages is not None:
+    if x.is_causal and x.placed and not space.aligned and x.pages is not None:
         return False
     return x.pages is None or space.empty_keys or min(x.seqlens_k) > 0
 

@@ -29,7 +29,7 @@ def list_(what: str) -> None:
     elif what == "dtypes":
         lines = list(DTYPES)
     else:
-        from flashcheck.strategies import SCORES, VALUES
+        from flashcheck.families import SCORES, VALUES
 
         lines = [f"scores  {name}" for name in SCORES] + [f"values  {name}" for name in VALUES]
     click.echo("\n".join(lines))

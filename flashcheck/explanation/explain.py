@@ -18,7 +18,8 @@ from flashcheck.explanation.models import likely
 from flashcheck.explanation.phrases import element, short, times
 from flashcheck.inputs import Inputs
 from flashcheck.law import Law, Subject
-from flashcheck.problem import Problem, describe, describe_fill
+from flashcheck.problem import Problem
+from flashcheck.sentence import describe, describe_fill
 from flashcheck.verdict import Check
 
 WIDTH = 100

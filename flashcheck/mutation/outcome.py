@@ -20,7 +20,7 @@ from flashcheck.law import Subject
 from flashcheck.mutation.mutant import Mutant
 from flashcheck.mutation.override import override
 from flashcheck.mutation.plan import Plan, digest, ratio, reply_of, searched
-from flashcheck.problem import describe
+from flashcheck.sentence import describe
 from flashcheck.worker import InProcess
 
 Fate = Literal["killed", "survived", "invalid"]

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from flashcheck import strategies
 from flashcheck.bounds import Bound, bound
 from flashcheck.examples import load
+from flashcheck.families import SCORES, VALUES
 from flashcheck.fills import Fill
 from flashcheck.formats import DTYPES, FORMATS, Array
 from flashcheck.inputs import Inputs
@@ -30,7 +31,7 @@ from flashcheck.kernel import Contract
 from flashcheck.masks import Mask
 from flashcheck.oracle import definition, double_double, float64
 from flashcheck.problem import Problem
-from flashcheck.strategies import SCORES, VALUES, Space
+from flashcheck.strategies import Space
 
 HALF = ("float16", "bfloat16")
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from flashcheck.fills import NOISES, PATTERNS, Fill
 from flashcheck.formats import DTYPES, FORMATS
 from flashcheck.masks import HIDES, Mask
-from flashcheck.problem import FORMAT_VERSION, Problem, ProblemError, describe, dumps
+from flashcheck.problem import FORMAT_VERSION, Problem, ProblemError, dumps
+from flashcheck.sentence import describe
 from flashcheck.strategies import Space, problems
 
 NORMAL = Fill(noise="normal", spread=1.0)

@@ -13,6 +13,7 @@ from hypothesis.internal.conjecture.data import ConjectureData
 
 from flashcheck import strategies
 from flashcheck.bounds import bound
+from flashcheck.families import SCORES, VALUES
 from flashcheck.formats import FORMATS
 from flashcheck.inputs import LAYOUTS
 from flashcheck.kernel import Contract
@@ -20,7 +21,7 @@ from flashcheck.masks import HIDES, Mask
 from flashcheck.openings import endings, openings
 from flashcheck.oracle import float64
 from flashcheck.problem import Problem, elements
-from flashcheck.strategies import GRIDS, HEAD_DIMS, MASK_FORMS, SCORES, VALUES, Space, problems
+from flashcheck.strategies import GRIDS, HEAD_DIMS, MASK_FORMS, Space, problems
 
 EDGES = (15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)
 
