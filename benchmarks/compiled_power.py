@@ -4,9 +4,10 @@
     python benchmarks/compiled_power.py --trials trials.jsonl > reports/h200/power_compiled.md
 
 The first command appends the trials of cells (a fault in a dtype in which it has a witness) that
-the file lacks until the time is up, and may be repeated; the second renders the file. A search
-compiles a kernel for each combination of block sizes, head sizes and options that it meets, which
-takes seconds: so what the kernel takes is probed once, interpreted, instead of for each fault.
+the file lacks until the time is up, and may be repeated; the second renders the file, on the same
+machine, which the page names. A search compiles a kernel for each combination of block sizes, head
+sizes and options that it meets, which takes seconds: so what the kernel takes is probed once,
+interpreted, instead of for each fault.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ def main() -> None:
     wanted = {(w.fault, w.problem.dtype) for w in witnesses() if w.kernel == KERNEL}
     missing = sorted(wanted - {(t.fault, t.dtype) for t in done})
     if not args.seconds:
-        left = f", and {len(missing)} cells that are not in it" if missing else ""
-        command = f"python benchmarks/compiled_power.py --trials {args.trials.name}{left}"
-        print(page.markdown(done, (), command), end="")
+        left = [f"{len(missing)} of {len(wanted)} cells were not searched"] if missing else []
+        command = f"python benchmarks/compiled_power.py --trials {args.trials.name}"
+        print(page.markdown(done, left, command), end="")
         return
     end, known = time.monotonic() + args.seconds, spaces()
     pool = ProcessPoolExecutor(args.jobs, get_context("spawn"))

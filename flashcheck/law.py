@@ -28,7 +28,8 @@ class Law:
     """A property: `judge(case, judge)` records comparisons; `applies` says where it holds.
 
     `statement` is one sentence for reports. `applies` looks at the case without running the
-    kernel. `backward` says that it is about gradients, which not every kernel has; a law gets
+    kernel, and `about` at a kernel and its space: whether any case may have what the law is about.
+    `backward` says that it is about gradients, which not every kernel has; a law gets
     checks in proportion to its `weight`.
     """
 
@@ -36,6 +37,7 @@ class Law:
     statement: str
     judge: Callable[[Case, Judge], None]
     applies: Callable[[Case], bool]
+    about: Callable[[Subject], bool]
     backward: bool = False
     weight: int = 1
 
@@ -62,33 +64,14 @@ class Law:
 
     def possible(self, subject: Subject) -> bool:
         """Whether any problem of the subject's space may have what the law is about."""
-        if self.backward and not subject.space.backward:
-            return False
-        options, target = subject.space.options, subject.target
-        about = {
-            "gqa_repeated_heads": "enable_gqa" in options,
-            "causal_prefix": "is_causal" in options and subject.space.dense,
-            # These compare plain calls.
-            "key_doubling": subject.space.dense,
-            "key_permutation": subject.space.dense,
-            "query_independence": subject.space.dense,
-            # Aligned bottom-right, the last query sees every key.
-            "poison_masked": "attn_mask" in options
-            or "window_size" in options
-            or ("is_causal" in options and target.kernel.causal_alignment == "top_left"),
-            "split_independence": "num_splits" in options,
-            "sequence_independence": "cu_seqlens_q" in options
-            or ("block_table" in options and subject.space.dense),
-            "neutral_options": bool(target.options),
-            "repeat": target.kernel.deterministic,
-        }
-        return about.get(self.name, True)
+        return (subject.space.backward or not self.backward) and self.about(subject)
 
 
 def law(
     statement: str,
     *,
     applies: Callable[[Case], bool] = lambda case: True,
+    about: Callable[[Subject], bool] = lambda subject: True,
     backward: bool = False,
     weight: int = 1,
 ) -> Callable[[Callable[[Case, Judge], None]], Law]:
@@ -98,7 +81,7 @@ def law(
         return (not backward or case.has_gradients) and applies(case)
 
     def decorate(function: Callable[[Case, Judge], None]) -> Law:
-        return Law(function.__name__, statement, function, where, backward, weight)
+        return Law(function.__name__, statement, function, where, about, backward, weight)
 
     return decorate
 

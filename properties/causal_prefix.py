@@ -15,7 +15,11 @@ def applies(case: Case) -> bool:
     return p.is_causal and case.space.dense and min(p.len_q, p.len_k) > 1
 
 
-@law("under is_causal, the first rows are those of the shorter problem", applies=applies)
+@law(
+    "under is_causal, the first rows are those of the shorter problem",
+    applies=applies,
+    about=lambda subject: "is_causal" in subject.space.options and subject.space.dense,
+)
 def causal_prefix(case: Case, judge: Judge) -> None:
     x = case.inputs.unplaced()
     len_q, len_k = x.q.shape[2], x.k.shape[2]

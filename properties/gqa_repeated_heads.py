@@ -11,7 +11,11 @@ from flashcheck.judge import Judge
 from flashcheck.law import Subject, law
 
 
-@law("enable_gqa equals repeating each key head", applies=lambda case: case.inputs.enable_gqa)
+@law(
+    "enable_gqa equals repeating each key head",
+    applies=lambda case: case.inputs.enable_gqa,
+    about=lambda subject: "enable_gqa" in subject.space.options,
+)
 def gqa_repeated_heads(case: Case, judge: Judge) -> None:
     x = case.inputs.unscaled()
     k, v = (np.repeat(t, x.heads_per_kv, axis=1) for t in (x.k, x.v))

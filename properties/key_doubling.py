@@ -15,7 +15,11 @@ def applies(case: Case) -> bool:
     return 0 < case.problem.len_k <= 256 and not case.inputs.is_causal and case.space.dense
 
 
-@law("doubling every key leaves out as it was and adds ln 2 to lse", applies=applies)
+@law(
+    "doubling every key leaves out as it was and adds ln 2 to lse",
+    applies=applies,
+    about=lambda subject: subject.space.dense,  # plain calls are compared
+)
 def key_doubling(case: Case, judge: Judge) -> None:
     x = case.inputs.unplaced()
     if x.sinks is not None:

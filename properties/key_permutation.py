@@ -15,7 +15,11 @@ def applies(case: Case) -> bool:
     return case.problem.len_k > 1 and not case.inputs.is_causal and case.space.dense
 
 
-@law("permuting keys, values and mask together changes nothing", applies=applies)
+@law(
+    "permuting keys, values and mask together changes nothing",
+    applies=applies,
+    about=lambda subject: subject.space.dense,  # plain calls are compared
+)
 def key_permutation(case: Case, judge: Judge) -> None:
     x = case.inputs.unplaced()
     n = x.k.shape[2]

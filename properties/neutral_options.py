@@ -42,6 +42,7 @@ def neutral(case: Case) -> list[Inputs]:
 @law(
     "an option at its neutral value equals the option left out",
     applies=lambda case: bool(neutral(case)),
+    about=lambda subject: bool(subject.target.options),
 )
 def neutral_options(case: Case, judge: Judge) -> None:
     choices = neutral(case)

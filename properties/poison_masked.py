@@ -28,9 +28,18 @@ def dead(case: Case) -> Bools:
     return ~seen
 
 
+def may_hide(subject: Subject) -> bool:
+    """Whether a key can be hidden from every query."""
+    options = subject.space.options
+    # Aligned bottom-right, the last query sees every key.
+    causal = "is_causal" in options and subject.target.kernel.causal_alignment == "top_left"
+    return causal or bool({"attn_mask", "window_size"} & options)
+
+
 @law(
     "hidden keys and values of any finite size change no bit",
     applies=lambda case: bool(dead(case).any()),
+    about=may_hide,
 )
 def poison_masked(case: Case, judge: Judge) -> None:
     x = case.inputs

@@ -10,7 +10,11 @@ from flashcheck.judge import Judge
 from flashcheck.law import Subject, law
 
 
-@law("the same call twice gives the same bits", applies=lambda case: case.kernel.deterministic)
+@law(
+    "the same call twice gives the same bits",
+    applies=lambda case: case.kernel.deterministic,
+    about=lambda subject: subject.target.kernel.deterministic,
+)
 def repeat(case: Case, judge: Judge) -> None:
     reply = case.run(times=2)
     said = "the same call was made twice"

@@ -45,7 +45,12 @@ def applies(case: Case) -> bool:
     return x.pages is None or space.empty_keys or min(x.seqlens_k) > 0
 
 
-@law("a sequence among others gives what it gives by itself", applies=applies)
+def has_sequences(subject: Subject) -> bool:
+    options, dense = subject.space.options, subject.space.dense
+    return "cu_seqlens_q" in options or ("block_table" in options and dense)
+
+
+@law("a sequence among others gives what it gives by itself", applies=applies, about=has_sequences)
 def sequence_independence(case: Case, judge: Judge) -> None:
     b, rows, x = alone(case)
     batch = slice(b, b + 1)

@@ -23,6 +23,7 @@ def other(case: Case) -> int:
 @law(
     "any number of splits gives the same",
     applies=lambda case: "num_splits" in case.space.options,
+    about=lambda subject: "num_splits" in subject.space.options,
 )
 def split_independence(case: Case, judge: Judge) -> None:
     x = case.inputs.with_(num_splits=other(case))
