@@ -66,7 +66,7 @@ soundness: .venv/stamp
 
 # Every fault in every kernel; Triton runs in its interpreter, where a search takes many times longer.
 power: .venv/stamp
-	$(BIN)/flashcheck power --seeds 20,triton_flash=3,triton_decode=3,triton_backward=3 --jobs $(JOBS) --report md=reports/power.md
+	$(BIN)/flashcheck power --seeds 20,triton_flash=3,triton_decode=3,triton_backward=3,triton_float8=3 --jobs $(JOBS) --report md=reports/power.md
 
 clean:
 	rm -rf build dist .flashcheck .hypothesis $(RUN)

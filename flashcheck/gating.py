@@ -50,6 +50,9 @@ POWER_SHARE = 0.1
 RESERVE = 2.0
 """Seconds of a timed budget that are kept for what follows the search."""
 
+OVERTIME = 3.0
+"""Times its seconds that a budget may take until each property has enough checks."""
+
 GateTarget = str | Kernel | Callable[..., Any]
 
 
@@ -283,17 +286,21 @@ class _Run:
         self, target: Target, subjects: dict[str, Subject], searches: list[Search], start: float
     ) -> None:
         checks, seconds = self.limits.checks, self.limits.seconds
-        deadline = None if seconds is None else start + max(seconds - RESERVE, seconds / 2)
+        own = None if seconds is None else max(seconds - RESERVE, seconds / 2)
         for i, (dtype, subject) in enumerate(subjects.items()):
-            left = len(subjects) - i
             now = time.monotonic()
+
+            def share(end: float, now: float = now, left: int = len(subjects) - i) -> float:
+                return now + max(0.0, end - now) / left
+
             search = Search(
                 subject,
                 self.laws,
                 quota=None
                 if checks is None
                 else checks // len(subjects) + (i < checks % len(subjects)),
-                deadline=None if deadline is None else now + (deadline - now) / left,
+                deadline=None if own is None else share(start + own),
+                latest=None if own is None else share(start + own * OVERTIME),
                 large=self.limits.large,
                 complete=self.limits.complete,
                 checked=self._checked(target, dtype),

@@ -71,8 +71,8 @@ class Search:
 
     quota: checks to make, or None; deadline: time.monotonic() at which to stop, or None;
     large: whether to begin with problems beyond the sizes that are drawn.
-    complete: whether the quota is exceeded where a law has too few checks by then; enough:
-    failing checks after which to stop.
+    complete: whether the quota is exceeded where a law has too few checks by then, and the
+    deadline up to `latest`; enough: failing checks after which to stop.
     After `run`, `failures`, `counts` (checks by law), `refused` (by law) and `stopped_by`
     say what came of it; regressions are among the failures alone.
     """
@@ -85,6 +85,7 @@ class Search:
         quota: int | None,
         deadline: float | None,
         complete: bool = False,
+        latest: float | None = None,
         large: bool = False,
         enough: int = ENOUGH_FAILURES,
         checked: Callable[[Problem, str | None, Check], None],
@@ -94,6 +95,7 @@ class Search:
         self.quota = quota
         self.deadline = deadline
         self.complete = complete
+        self.latest = latest
         self.large = large
         self.enough = enough
         self.checked = checked
@@ -227,7 +229,7 @@ class Search:
     def _spent(self) -> bool:
         if self.quota is not None and self._enough(self.quota):
             self.stopped_by = "checks"
-        elif self.deadline is not None and time.monotonic() >= self.deadline:
+        elif self.deadline is not None and self._late(time.monotonic(), self.deadline):
             self.stopped_by = "time"
         elif len(self.failures) >= self.enough:
             self.stopped_by = "failures"
@@ -240,6 +242,11 @@ class Search:
     def _enough(self, quota: int) -> bool:
         added = self.counts.total() - quota
         return added >= 0 and (added >= MOST_ADDED or not (self.complete and self.thin()))
+
+    def _late(self, now: float, deadline: float) -> bool:
+        if now < deadline:
+            return False
+        return not self.complete or now >= (self.latest or deadline) or not self.thin()
 
     def thin(self) -> tuple[str, ...]:
         """Laws with too few checks to prove anything, where the dtype allows them at all.

@@ -9,7 +9,7 @@ from flashcheck.power.witness import chosen
 
 KERNELS = (
     "numpy_online", "fp32_stats", "triton_flash", "triton_decode", "fp32_backward",
-    "triton_backward", "fp32_float8",
+    "triton_backward", "fp32_float8", "triton_float8",
 )  # fmt: skip
 """The kernels that are broken."""
 

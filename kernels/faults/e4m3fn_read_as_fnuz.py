@@ -18,4 +18,14 @@ k_all, v_all = key.view(other).to(fp32), value.view(other).to(fp32)
 """,
         ),
     ],
+    "triton_float8": [
+        (
+            "one = torch.ones(1, 1, dtype=fp32, device=device).expand(batch, key.shape[1])",
+            """
+one = torch.ones(1, 1, dtype=fp32, device=device).expand(batch, key.shape[1])
+other = torch.float8_e4m3fnuz if key.dtype == torch.float8_e4m3fn else torch.float8_e5m2fnuz
+key, value = (x.view(other).to(fp32).to(x.dtype) for x in (key, value))
+""",
+        ),
+    ],
 }

@@ -15,4 +15,20 @@ edits = {
             "k_all, v_all = key.to(fp32), value.view(torch.float8_e4m3fn).to(fp32)",
         ),
     ],
+    "triton_float8": [
+        (
+            (
+                "v = tl.load(v_ptrs + n * stride_vn, mask=(n < len_k) & (offs_dv < head_dim_v), "
+                "other=0.0)"
+            ),
+            (
+                "v = tl.load(v_ptrs + n * stride_vn, mask=(n < len_k) & (offs_dv < head_dim_v), "
+                "other=0.0).to(tl.float8e4nv, bitcast=True)"
+            ),
+        ),
+        (
+            "acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v) * v_scale",
+            "acc = acc * alpha[:, None] + tl.dot(p.to(tl.float8e4nv), v) * v_scale",
+        ),
+    ],
 }

@@ -14,4 +14,14 @@ edits = {
             "b, c = of_k[:1, :, n, None, None], of_v[:1, :, n, None, None]",
         ),
     ],
+    "triton_float8": [
+        (
+            "ks_ptrs = KScale + off_z * stride_ksz + off_hkv * stride_ksh",
+            "ks_ptrs = KScale + off_hkv * stride_ksh",
+        ),
+        (
+            "vs_ptrs = VScale + off_z * stride_vsz + off_hkv * stride_vsh",
+            "vs_ptrs = VScale + off_hkv * stride_vsh",
+        ),
+    ],
 }

@@ -15,4 +15,14 @@ edits = {
             "factors = descale.repeat(1, group, *[1] * (descale.dim() - 2))",
         ),
     ],
+    "triton_float8": [
+        (
+            "ks_ptrs = KScale + off_z * stride_ksz + off_hkv * stride_ksh",
+            "ks_ptrs = KScale + off_z * stride_ksz + off_h % (H // group) * stride_ksh",
+        ),
+        (
+            "vs_ptrs = VScale + off_z * stride_vsz + off_hkv * stride_vsh",
+            "vs_ptrs = VScale + off_z * stride_vsz + off_h % (H // group) * stride_vsh",
+        ),
+    ],
 }

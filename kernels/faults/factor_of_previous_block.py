@@ -14,4 +14,17 @@ edits = {
             "n = max(start_n // DESCALE_N - 1, 0)",
         ),
     ],
+    "triton_float8": [
+        (
+            "k_scale = tl.load(ks_ptrs + n // PER_N * stride_ksn, mask=visible, other=0.0)",
+            (
+                "k_scale = tl.load(ks_ptrs + tl.maximum(n // PER_N - 1, 0) * stride_ksn, "
+                "mask=visible, other=0.0)"
+            ),
+        ),
+        (
+            "v_scale = tl.load(vs_ptrs + start_n // PER_N * stride_vsn)",
+            "v_scale = tl.load(vs_ptrs + tl.maximum(start_n // PER_N - 1, 0) * stride_vsn)",
+        ),
+    ],
 }

@@ -16,4 +16,10 @@ edits = {
             "s = (q @ k.transpose(-1, -2)) * (a * b * b * sm_scale)",
         ),
     ],
+    "triton_float8": [
+        (
+            "qk = tl.dot(q, k) * (q_scale * k_scale)",
+            "qk = tl.dot(q, k) * (q_scale * k_scale * k_scale)",
+        ),
+    ],
 }

@@ -15,4 +15,10 @@ edits = {
             "b, c = of_k[:, :, n, None, None], of_k[:, :, n, None, None]",
         ),
     ],
+    "triton_float8": [
+        (
+            "v_scale = tl.load(vs_ptrs + start_n // PER_N * stride_vsn)",
+            "v_scale = tl.load(ks_ptrs + start_n // PER_N * stride_ksn)",
+        ),
+    ],
 }

@@ -15,4 +15,10 @@ edits = {
             "s = (q @ k.transpose(-1, -2)) * (a / b * sm_scale)",
         ),
     ],
+    "triton_float8": [
+        (
+            "qk = tl.dot(q, k) * (q_scale * k_scale)",
+            "qk = tl.dot(q, k) * (q_scale / tl.where(visible, k_scale, 1.0))",
+        ),
+    ],
 }

@@ -27,4 +27,13 @@ edits = {
             "of_v = by_block(ones, group, -(-len_k // DESCALE_N))",
         ),
     ],
+    "triton_float8": [
+        (
+            "one = torch.ones(1, 1, dtype=fp32, device=device).expand(batch, key.shape[1])",
+            """
+one = torch.ones(1, 1, dtype=fp32, device=device).expand(batch, key.shape[1])
+k_descale = v_descale = None
+""",
+        ),
+    ],
 }

@@ -20,4 +20,14 @@ edits = {
             "lse[:, :, rows] = (m_i + torch.log(l_i * 2.0**-15)).squeeze(-1)",
         ),
     ],
+    "triton_float8": [
+        (
+            "p = tl.exp2((qk - m_ref[:, None]) * 1.4426950408889634 + OFFSET)",
+            "p = tl.exp2((qk - m_ref[:, None]) * 1.4426950408889634 + 15)",
+        ),
+        (
+            "lse = (m_i + tl.log(l_i) - OFFSET * 0.6931471805599453)[:, None]",
+            "lse = (m_i + tl.log(l_i) - 15 * 0.6931471805599453)[:, None]",
+        ),
+    ],
 }

@@ -16,4 +16,10 @@ edits = {
             "lse[:, :, rows] = (m_i + torch.log(l_i)).squeeze(-1)",
         ),
     ],
+    "triton_float8": [
+        (
+            "lse = (m_i + tl.log(l_i) - OFFSET * 0.6931471805599453)[:, None]",
+            "lse = (m_i + tl.log(l_i))[:, None]",
+        ),
+    ],
 }

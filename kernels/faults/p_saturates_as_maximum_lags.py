@@ -20,4 +20,13 @@ m_new = torch.where((m_new - m_i) * LOG2E > 4, m_new, m_i)
 """,
         ),
     ],
+    "triton_float8": [
+        (
+            "m_new = tl.maximum(m_i, tl.max(qk, 1))",
+            """
+m_new = tl.maximum(m_i, tl.max(qk, 1))
+m_new = tl.where((m_new - m_i) * 1.4426950408889634 > 4, m_new, m_i)
+""",
+        ),
+    ],
 }

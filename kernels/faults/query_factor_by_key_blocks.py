@@ -15,4 +15,16 @@ edits = {
             "a = of_q[:, :, i // DESCALE_N, None]",
         ),
     ],
+    "triton_float8": [
+        (
+            (
+                "qs_ptrs = QScale + off_z * stride_qsz + off_hkv * stride_qsh + m // PER_M * "
+                "stride_qsm"
+            ),
+            (
+                "qs_ptrs = QScale + off_z * stride_qsz + off_hkv * stride_qsh + m // PER_N * "
+                "stride_qsm"
+            ),
+        ),
+    ],
 }

@@ -20,4 +20,17 @@ edits = {
             "acc = acc * alpha + p @ v",
         ),
     ],
+    "triton_float8": [
+        (
+            "p = tl.exp2((qk - m_ref[:, None]) * 1.4426950408889634 + OFFSET)",
+            """
+p = tl.exp2((qk - m_ref[:, None]) * 1.4426950408889634 + OFFSET)
+p_v = p * tl.load(vs_ptrs + start_n // PER_N * stride_vsn)
+""",
+        ),
+        (
+            "acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v) * v_scale",
+            "acc = tl.dot(p_v.to(v.dtype), v, acc * alpha[:, None])",
+        ),
+    ],
 }

@@ -2,7 +2,7 @@
 
 What the others are known for is tested where they are: blocks that are never loaded
 (test_triton_flash), splits and their merge (test_merge, test_triton_decode), FlashAttention-4's
-polynomial (test_exp2_polynomial) and incoherent processing (test_fp32_float8).
+polynomial (test_exp2_polynomial) and incoherent processing (test_float8_kernels).
 """
 
 from __future__ import annotations
