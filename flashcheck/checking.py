@@ -13,7 +13,7 @@ from flashcheck.explanation.diagnose import diagnose
 from flashcheck.explanation.explain import counterexample, input_lines
 from flashcheck.explanation.hints import hints
 from flashcheck.explanation.models import likely
-from flashcheck.formats import DTYPES
+from flashcheck.formats import EVERY
 from flashcheck.kernel import Kernel, Target
 from flashcheck.law import Law, Subject, law_named, laws
 from flashcheck.probe import probe
@@ -93,8 +93,8 @@ def space(
 
     Raises ValueError where the dtype is unknown or refused, TargetError as `check` does.
     """
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype {dtype!r} is none of {', '.join(DTYPES)}")
+    if dtype not in EVERY:
+        raise ValueError(f"dtype {dtype!r} is none of {', '.join(EVERY)}")
     runner, target = _ready(kernel, device)
     before = interpreter.launches()
     probed = probe(runner, target, (dtype,))

@@ -94,3 +94,5 @@ DTYPES: tuple[str, ...] = ("float64", "float32", "float16", "bfloat16")
 # The dtypes of inputs whose output has another: gradients of them have no bound.
 FLOAT8: tuple[str, ...] = ("float8_e4m3fn", "float8_e5m2")
 FLOAT8_OUTPUTS: tuple[str, ...] = ("bfloat16", "float16")
+
+EVERY: tuple[str, ...] = (*DTYPES, *FLOAT8)

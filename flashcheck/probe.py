@@ -13,7 +13,7 @@ from flashcheck.bounds import arithmetic
 from flashcheck.call import Call, Reply
 from flashcheck.case import Runner
 from flashcheck.fills import Fill
-from flashcheck.formats import DTYPES, FLOAT8
+from flashcheck.formats import EVERY, FLOAT8
 from flashcheck.grad_out import GradOut, evaluate
 from flashcheck.inputs import DESCALES
 from flashcheck.kernel import OPTIONS, Target
@@ -111,8 +111,7 @@ def probe(runner: Runner, target: Target, dtypes: tuple[str, ...] | None = None)
     declared = target.kernel.dtypes
     spaces: dict[str, Space] = {}
     refused: list[tuple[str, str]] = []
-    every = (*DTYPES, *FLOAT8)
-    wanted = dtypes or (USUAL if declared is None else tuple(d for d in every if d in declared))
+    wanted = dtypes or (USUAL if declared is None else tuple(d for d in EVERY if d in declared))
     for dtype in dict.fromkeys((*wanted, "float64")):
         # A kernel that takes float64 often computes in float32 all the same, which breaks the
         # contract; so float64 is gated where it is asked for, declared, or all there is.

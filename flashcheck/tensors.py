@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flashcheck import arena
-from flashcheck.formats import DTYPES, FLOAT8, Array, Bools
+from flashcheck.formats import EVERY, Array, Bools
 from flashcheck.inputs import DESCALES, LENGTHS, PER_HEAD, Inputs
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ def inputs_of(
     named = {"query": query, "key": key, "value": value}
     dtype, mask_dtype = _dtype("query", query), "bool"
     for name, tensor in named.items():
-        if _dtype(name, tensor) != dtype or dtype not in (*DTYPES, *FLOAT8):
+        if _dtype(name, tensor) != dtype or dtype not in EVERY:
             given = ", ".join(f"{n} {_dtype(n, t)}" for n, t in named.items())
-            allowed = ", ".join((*DTYPES, *FLOAT8))
+            allowed = ", ".join(EVERY)
             raise ValueError(f"dtypes are {given}; they must be one of {allowed}")
         if tensor.ndim != 4:
             raise ValueError(f"{name} has shape {list(tensor.shape)}; it must have four axes")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from flashcheck.formats import DTYPES
+from flashcheck.formats import EVERY
 
 
 @click.command("list")
@@ -27,7 +27,7 @@ def list_(what: str) -> None:
         pages = [fault.read(name) for name in fault.names()]
         lines = [f"{page.kind}  {page.name:<34} {page.title}" for page in pages]
     elif what == "dtypes":
-        lines = list(DTYPES)
+        lines = list(EVERY)
     else:
         from flashcheck.families import SCORES, VALUES
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from flashcheck import config
-from flashcheck.formats import DTYPES
+from flashcheck.formats import EVERY
 
 COULD_NOT_RUN = 2
 INTERRUPTED = 130
@@ -60,8 +60,8 @@ def dtypes_of(given: Iterable[str]) -> list[str] | None:
     short = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
     names = [short.get(name, name) for name in split(given)]
     for name in names:
-        if name not in DTYPES:
-            raise Fails(f"--dtype: there is no dtype {name!r}; there are {', '.join(DTYPES)}")
+        if name not in EVERY:
+            raise Fails(f"--dtype: there is no dtype {name!r}; there are {', '.join(EVERY)}")
     return list(dict.fromkeys(names)) or None
 
 

@@ -280,6 +280,15 @@ def assert_clear(ran: Ran, words: list[str]) -> None:
 # -- 3 and 130 ----------------------------------------------------------------------------
 
 
+def test_float8_is_a_dtype_to_ask_for() -> None:
+    ran = gate(
+        "fp32_float8", "--dtype", "float8_e5m2", "--budget", "100", "--report", "json=r.json"
+    )
+    assert ran.code in (0, 3), ran.output
+    (target,) = json.loads(Path("r.json").read_text())["targets"]
+    assert list(target["results"]) == ["float8_e5m2"]
+
+
 def test_too_small_a_budget_proves_nothing() -> None:
     ran = gate("right.py:attention", "--budget", "20", "--report", "json=r.json")
     assert ran.code == 3, ran.output
