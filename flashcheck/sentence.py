@@ -66,12 +66,13 @@ def describe_fill(f: Fill, tensor: str) -> str:
         if f.at >= 0
         else ("the last " + place if f.at == -1 else f"{place} {f.at}")
     )
-    every = _count(f.period, place, "queries" if tensor == "q" else place + "s")
+    every = place if f.period == 1 else f"{f.period} {'queries' if tensor == 'q' else place + 's'}"
+    stairs = ", ".join(f"{f.base + f.level * n:g}" for n in range(3))
     text = {
         "constant": f"{f.level:g} everywhere",
         "spike": f"{f.base:g} except {f.level:g} at {at}",
         "step": f"{f.base:g}, then {f.level:g} from {at} on",
-        "stairs": f"{f.base:g} plus {f.level:g} every {every}",
+        "stairs": f"{stairs}, ... a step every {every}",
         "cycle": f"{f.base:g} except {f.level:g} every {every} from 0",
         "alternate": f"{f.level:g} and {-f.level:g} in turn",
     }[f.pattern]
@@ -84,6 +85,7 @@ def describe_fill(f: Fill, tensor: str) -> str:
 
 
 def _describe_mask(m: Mask) -> str:
+    none = m.hides in ("tail", "head") and not m.amount
     hidden = {
         "nothing": "nothing hidden",
         "tail": f"last {_count(m.amount, 'key', 'keys')} hidden",
@@ -96,7 +98,7 @@ def _describe_mask(m: Mask) -> str:
         "all": "every key hidden",
         "holes": f"every third key hidden, from key {m.amount % 3} on",
         "dent": f"keys beyond the query's position + {m.amount} hidden, and key 0 from query 2",
-    }[m.hides]
+    }["nothing" if none else m.hides]
     kind = "boolean mask" if m.kind == "bool" else f"additive {m.dtype} mask"
     each = [n for n, own in (("batch", m.per_batch), ("head", m.per_head)) if own]
     own = f", one for each {' and '.join(each)}" if each else ""

@@ -393,7 +393,7 @@ def test_the_plainest_problem_reads_plainly() -> None:
         ({"q": Fill("spike", level=3.0, at=-1)}, "q = 0 except 3 at the last query"),
         ({"k": Fill("spike", level=3.0, base=1.0, at=5)}, "k = 1 except 3 at key 5"),
         ({"k": Fill("step", level=3.0, at=5)}, "k = 0, then 3 from key 5 on"),
-        ({"v": Fill("stairs", level=2.0, period=16)}, "v = 0 plus 2 every 16 keys"),
+        ({"v": Fill("stairs", level=2.0, period=16)}, "v = 0, 2, 4, ... a step every 16 keys"),
         ({"v": Fill("cycle", level=2.0, period=3)}, "v = 0 except 2 every 3 keys from 0"),
         ({"v": Fill("alternate", level=2.0)}, "v = 2 and -2 in turn"),
         ({"v": Fill(noise="wide", spread=10.0)}, "wide noise over 2^+-10"),
