@@ -9,7 +9,7 @@ block of 16 queries or 32 keys, and q and k are rotated before or are not (`kern
 against float64 of what the kernel was given. The data: *normal*; *entries*, FlashAttention-3's
 recipe (arXiv 2407.08608, section 4.3), which adds to one entry in a thousand another normal
 number of standard deviation 10; *channels*, where the same 2 of 64 channels of q and k are 10 times
-as large, as in language models.
+as large, as in language models. *On tensor cores* is `triton_float8`, where there is a GPU.
 """
 
 from __future__ import annotations
@@ -50,6 +50,12 @@ WAYS = {
     "the same, P not rounded to float8": Way("block", True, "fp32_float8[bfloat16_p]"),
     "the same, P not enlarged": Way("block", True, "fp32_float8+p_not_enlarged"),
 }
+ON_GPU = {
+    "a factor per tensor, on tensor cores": Way("tensor", False, "triton_float8"),
+    "per block, rotated, on tensor cores": Way("block", True, "triton_float8"),
+}
+if torch.cuda.is_available():
+    WAYS |= ON_GPU
 PAPER = {
     "a factor per tensor": 2.4e-2,
     "a factor per block": 2.4e-2,
@@ -90,10 +96,12 @@ def run(way: Way, drawn: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
     ]
     (q8, a), (k8, b), (v8, c) = made
     kernel, _ = load(way.kernel)
-    options = {**(kernel.configs or {})["64x32"], "BLOCK_M": 256}
-    out, _ = kernel.fn(q8, k8, v8, q_descale=a, k_descale=b, v_descale=c, **options)
+    on_gpu = way in ON_GPU.values()
+    options = {} if on_gpu else {**(kernel.configs or {})["64x32"], "BLOCK_M": 256}
+    named = {"query": q8, "key": k8, "value": v8, "q_descale": a, "k_descale": b, "v_descale": c}
+    out, _ = kernel.fn(**{k: x.cuda() if on_gpu else x for k, x in named.items()}, **options)
     given = (quantization.restored(x, f, n)[0] for (x, f), n in zip(made, blocks, strict=True))
-    return out[0].double(), exact(*given)
+    return out[0].cpu().double(), exact(*given)
 
 
 def main() -> int:

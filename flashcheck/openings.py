@@ -193,6 +193,11 @@ def _sequences(rng: random.Random, space: Space) -> Iterator[_Recipe]:
         sunk = replace(base, sinks=Fill("stairs", level=1.5, base=-2.0))
         yield _Recipe(_paged(sunk, some(few), rng), 6.0)
         yield _Recipe(_paged(base, some(many), rng), 6.0)
+        # Aligned at the top, and a window at the end, of every sequence.
+        split = replace(base, num_splits=some((2, 3)))
+        causal = _paged(replace(split, is_causal=True), some(few), rng)
+        yield _Recipe(replace(causal, len_q=some((5, 9))), 6.0)
+        yield _Recipe(_paged(replace(split, window=(some((3, 12)), 0)), some(few), rng), 6.0)
 
 
 def _packed(p: Problem, lengths: list[tuple[int, int]]) -> Problem:
@@ -209,7 +214,7 @@ def _paged(p: Problem, page: int, rng: random.Random) -> Problem:
     width = max(3, 64 // page) + 1
     lengths = ((width - 1) * page - page // 3, page + page // 2 + 1, 0)
     return replace(
-        p, batch=3, heads=2, kv_heads=1, len_q=rng.choice((1, 3)), len_k=width * page, page=page,
+        p, batch=3, heads=4, kv_heads=2, len_q=rng.choice((1, 3)), len_k=width * page, page=page,
         spare=2, seqlens_k=tuple(rng.sample(lengths, 3)),
     )  # fmt: skip
 

@@ -61,7 +61,8 @@ class Cache(RuleBasedStateMachine):
         small = [size for size in space.pages if size <= 16] or space.pages[:1]
         self.size = small[page % len(small)]
         self.dim = min(space.head_dims, key=lambda d: (abs(d - 16), d))
-        self.kv_heads = 1 if "enable_gqa" in space.options else 2
+        self.heads = 4 if "enable_gqa" in space.options else 2
+        self.kv_heads = 2
         self.random = np.random.default_rng(seed)
         self.keys, self.values = (
             np.full((POOL, self.size, self.kv_heads, self.dim), STALE) for _ in "kv"
@@ -178,7 +179,7 @@ class Cache(RuleBasedStateMachine):
             for pool in (self.keys, self.values)
         )
         problem = Problem(
-            dtype=space.dtype, batch=len(some), heads=2, kv_heads=self.kv_heads, len_q=queries,
+            dtype=space.dtype, batch=len(some), heads=self.heads, kv_heads=2, len_q=queries,
             len_k=width * self.size, dim=self.dim, dim_v=self.dim,
             scale=None if space.scale_none else 0.5,
             window=window if "window_size" in space.options else (-1, -1),
@@ -186,7 +187,7 @@ class Cache(RuleBasedStateMachine):
             seqlens_k=tuple(s.length for s in some), page=self.size,
         )  # fmt: skip
         inputs = problem.inputs().with_(
-            q=self.normal(len(some), 2, queries, self.dim), k=k, v=v,
+            q=self.normal(len(some), self.heads, queries, self.dim), k=k, v=v,
             pages=Pages(self.size, POOL, table),
         )  # fmt: skip
         case = self.subject.case(problem, configs[config % len(configs)], inputs)

@@ -33,7 +33,8 @@ def may_hide(subject: Subject) -> bool:
     options = subject.space.options
     # Aligned bottom-right, the last query sees every key.
     causal = "is_causal" in options and subject.target.kernel.causal_alignment == "top_left"
-    return causal or bool({"attn_mask", "window_size"} & options)
+    hide = {"attn_mask", "window_size", "cu_seqlens_q", "block_table"}
+    return causal or bool(hide & options)
 
 
 @law(
@@ -67,11 +68,16 @@ def poison_masked(case: Case, judge: Judge) -> None:
         with_nan = case.run(
             x.with_(k=np.where(hidden, np.nan, x.k), v=np.where(hidden, np.nan, x.v))
         )
+        said = "hidden keys and values were changed to NaN"
         judge.unchanged(
             "out", first.outs[0] + 0.0, with_nan.outs[0] + 0.0, case.leeway("out"),
-            "reads hidden keys",
-            "hidden keys and values were changed to NaN",
+            "reads hidden keys", said,
         )  # fmt: skip
+        if first.lses:
+            judge.unchanged(
+                "lse", first.lses[0] + 0.0, with_nan.lses[0] + 0.0, case.leeway("lse"),
+                "reads hidden keys", said,
+            )  # fmt: skip
 
 
 @given(data=st.data())

@@ -149,10 +149,11 @@ def test_openings_of_sequences(option: str, seed: int) -> None:
     few = list(openings(Space(options=usual), seed))
     for space in (Space(options=usual | {option}), Space(options=usual | {option}, work=60_000)):
         added = list(openings(space, seed))[len(few) :]
-        assert len(added) == 2
+        assert len(added) == {"cu_seqlens_q": 2, "block_table": 4}[option]
         for p in added:
             assert p.heads * p.batch * p.len_q * p.len_k * (p.dim + p.dim_v) <= space.work
             assert 0 in p.seqlens_k
             assert len(set(p.seqlens_k)) == len(p.seqlens_k)
             x = p.inputs()
             assert x.pages is None or x.pages.table.shape[1] > -(-max(p.seqlens_k) // p.page)
+            assert p.heads > p.kv_heads > 1 or space.work < 100_000
