@@ -2,7 +2,7 @@
 # make test    the self-tests and the properties
 # make lint    style, types, direction of imports
 # make report  regenerate the committed reports
-# make soundness  search false alarms (126,000 checks)
+# make soundness  search false alarms (144,000 checks)
 # make power   break kernels on purpose: does the gate catch it? (hours)
 # Each makes .venv first where it is missing or out of date.
 

@@ -1,10 +1,11 @@
-"""FlashAttention-3's float8 arithmetic in Triton: both products on float8 tensor cores.
+"""FlashAttention-3's float8 arithmetic in Triton: both products are of float8 operands.
 
 `fp32_float8` says what the factors and P_OFFSET are for. Here a program owns BLOCK_M queries
 of one head. A query and a key load their own factors; the keys of a block share that of their
 values, which multiplies P.V after the tensor core has summed it: in P, before it is rounded, it
 would saturate or underflow. Each block's P.V is promoted to float32 by that multiplication, so
 that no more than BLOCK_N products meet in the 13 bits that a float8 tensor core of Hopper keeps.
+(Blocks of fewer than 64 queries are computed by its float16 tensor core, which keeps more.)
 Sources: Shah et al., *FlashAttention-3* (arXiv 2407.08608), section 3.3; `triton_flash`.
 """
 

@@ -6,7 +6,7 @@ o = sum p_j v_j, A_j = |scale| sum_c |q_c k_jc|; u unit roundoff of the statisti
 u_o of the output; gamma_n = n u / (1 - n u). docs/bound.md has the derivation at length.
 
 1. Score. Any order of summation and four more roundings a term:
-   delta_j = gamma_{D+4} A_j (+ bias: u (2 |b_j| + |s_j|)) + underflow.
+   delta_j = ((1 + gamma_D)(1 + gamma_5) - 1) A_j (+ bias: u (2 |b_j| + |s_j|)) + underflow.
 2. Weight. The argument of exp is off by at most arg_j = u (|s_j| + |m| + 5 D_j) in computed
    quantities, exp by e_x, the rescale factors of one term together by (8 + n) u:
    r_j = arg_j - log(1 - e_x) - log(1 - (8 + n) u).
@@ -14,7 +14,7 @@ u_o of the output; gamma_n = n u / (1 - n u). docs/bound.md has the derivation a
    kernel may evaluate exp once for the normalizer and again for P (exp(s - lse)).
 3. T = min(sum p_j |v_j - o| (e^{delta_j} - 1) / sum p_j e^{-delta_j}, max |v_j - o|) is the
    softmax's conditioning. With q_j = min(1, p_j e^{delta_j} / sum p e^{-delta}):
-   N = sum q_j |v_j| ((1 + u)(1 + gamma_acc) e^{r_j} - 1)         products and sums
+   N = sum q_j |v_j| ((1 + 4 u)(1 + gamma_acc) e^{r_j} - 1)       products and sums
    R = u_p max(sum q_j |v_j|, sum q_j |v_j - o| + T)              P rounded; normalizer from
                                                                   P before or after rounding
    M = (|o| + T) sum q_j ((1 + gamma_l) e^{r_j} - 1)              normalizer

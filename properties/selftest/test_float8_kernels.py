@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,6 +155,35 @@ def test_triton_is_within_the_bound_on_what_a_quantizer_makes(per: str, dtype: t
         with faithful():
             result = on_triton.attention(q, k, v, **factors, **options)
         flashcheck.assert_within_bound(result, x, contract=on_triton.kernel.contract)
+
+
+@pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("dtype", ["fp8e4nv", "fp8e5"])
+def test_the_compiler_takes_it(
+    dtype: str, masked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a Hopper GPU, where both products are on float8 tensor cores."""
+    compiler: Any = import_module("triton.compiler")
+    target: Any = import_module("triton.backends.compiler").GPUTarget("cuda", 90, 32)
+    jit: Any = import_module("triton.runtime.jit")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    kernel = on_triton._attention_forward
+    if not isinstance(kernel, jit.JITFunction):
+        pytest.skip("TRITON_INTERPRET was set when triton was imported")
+    blocks = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_D": 64, "BLOCK_DV": 32, "IS_CAUSAL": True}
+    constants = (
+        blocks | {"OFFSET": 8, "PER_M": 16, "PER_N": 32} | ({} if masked else {"Mask": None})
+    )
+    constants = {name: constants[name] for name in kernel.arg_names if name in constants}
+    given = dict.fromkeys(("Q", "K", "V"), f"*{dtype}") | {"Out": "*bf16", "sm_scale": "fp32"}
+    given |= dict.fromkeys(("QScale", "KScale", "VScale", "Mask", "Lse"), "*fp32")
+    types = {name: given.get(name, "i32") for name in kernel.arg_names}
+    types |= dict.fromkeys(constants, "constexpr")
+    source = compiler.ASTSource(kernel, types, constants)
+    ptx = compiler.compile(source, target=target).asm["ptx"]
+    format = {"fp8e4nv": "e4m3", "fp8e5": "e5m2"}[dtype]
+    assert ptx.count(f"{format}.{format}") >= 2
 
 
 def test_p_saturates_where_torch_has_nan() -> None:

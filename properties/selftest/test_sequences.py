@@ -126,7 +126,7 @@ def test_excluded() -> None:
         packed().with_(seqlens_q=(3, 0, 1, 3))
 
 
-KERNELS = ("numpy_online", "fp32_stats")
+KERNELS = ("numpy_online", "fp32_stats", "triton_decode")
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -148,9 +148,10 @@ def test_kernels(name: str, options: dict[str, Any], form: str) -> None:
         heads=2, dim=8, dim_v=8, q=normal, k=normal, v=normal, seqlens_k=KEYS, num_splits=2,
         **(given | fills | shape),
     )  # fmt: skip
-    for config in subject.target.configs:
+    interpreted = name.startswith("triton")
+    for config in subject.target.configs[: 1 if interpreted else None]:
         case = subject.case(problem, config)
-        for law in laws():
+        for law in laws()[: 1 if interpreted else None]:
             if law.applies(case):
                 check = law.check(case)
                 assert not check.failed, check.message
