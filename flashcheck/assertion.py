@@ -18,6 +18,7 @@ from flashcheck.oracle.definition import Row
 from flashcheck.oracle.rows import at_risk, parts
 from flashcheck.problem import Problem
 from flashcheck.ranking import worst_rows
+from flashcheck.strategies import misaligned
 from flashcheck.verdict import Check, Verdict
 from flashcheck.worker import InProcess
 
@@ -59,7 +60,9 @@ def assert_within_bound(
     Returns the check, whose `ratio` is the largest error / bound, and whose verdict is VACUOUS
     where the bound says nothing about most elements. Raises CheckFailed, an AssertionError with
     the worst element, for an element beyond its bound, NaN, and a wrong dtype, shape or device;
-    TargetError for a tensor that is neither on the CPU nor on a CUDA device.
+    ValueError for is_causal with window_size or alibi_slopes where Lq is not Lk, which have no
+    one meaning without causal_alignment="bottom_right"; TargetError for a tensor that is neither
+    on the CPU nor on a CUDA device.
     """
     import torch
 
@@ -76,6 +79,8 @@ def assert_within_bound(
         lse_base=lse_base, masked_rows=masked_rows,
     )  # fmt: skip
     whole = problem if isinstance(problem, Inputs) else problem.inputs()
+    if causal_alignment == "top_left":
+        _check_alignment(problem)
     # The runner makes the device of the tensor the current one.
     with torch.cuda.device_of(tensor), InProcess(kernel, str(tensor.device)) as runner:
         # The factors of float8 were passed then; no kernel is passed them here.
@@ -95,6 +100,19 @@ def assert_within_bound(
     if check.failed:
         check = replace(check, explain=partial(_explain, case, check))
     return check.raise_if_failed()
+
+
+def _check_alignment(problem: Problem | Inputs) -> None:
+    """Refuse options that are aligned differently, so that nothing says what the result is."""
+    if isinstance(problem, Problem):
+        together = misaligned(problem)
+    else:
+        together = "" if problem.seqlens_k is not None else misaligned(of_tensors(problem)[0])
+    if together:
+        raise ValueError(
+            f"nothing says how {together} go together where Lq is not Lk: pass "
+            "causal_alignment='bottom_right' if all are aligned at the ends"
+        )
 
 
 class _Given:

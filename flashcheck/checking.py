@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,8 @@ from flashcheck.explanation.models import likely
 from flashcheck.formats import EVERY
 from flashcheck.kernel import Kernel, Target
 from flashcheck.law import Law, Subject, law_named, laws
-from flashcheck.probe import probe
+from flashcheck.legality import assumed, must_be_tried, takes_less, why_not
+from flashcheck.probe import probe, probe_like
 from flashcheck.problem import Problem
 from flashcheck.sentence import describe
 from flashcheck.strategies import Space
@@ -25,9 +26,6 @@ from flashcheck.worker import InProcess
 
 MOST_READY = 8
 """Kernels that are kept ready for their next check."""
-
-# Ranks 1 and 3 are a kernel's free choice, and nothing was probed.
-_FORMS = frozenset(form for form in Space().mask_forms if form[2] in (2, 4))
 
 
 def check(
@@ -64,22 +62,23 @@ def check(
     if config is not None and config not in target.configs:
         known = ", ".join(target.kernel.configs or {}) or "none"
         raise ValueError(f"{target.name} has no configuration {config!r}; it has {known}")
-    space = Space(
-        dtype=problem.dtype, mask_forms=_FORMS, backward=law.backward,
-        options=frozenset({*target.options, *target.required}),
-    )  # fmt: skip
-    case = Subject(runner, target, space, runner.device).case(problem, config)
-    if cannot := target.not_taken(case.inputs):
+    if cannot := target.not_taken(problem.inputs()):
         message = f"{target.name} {cannot}, which this problem has: {describe(problem)}"
         return Check(law.name, Verdict.UNSUPPORTED, message=message)
-    if not law.applies(case):
-        return Check(
-            law.name,
-            Verdict.UNSUPPORTED,
-            message=f"{law.name} ({law.statement}) says nothing about {target.name} on this "
-            f"problem: {describe(problem)}. Choose another property, or another problem",
-        )
-    found = law.check(case)
+    space = assumed(target, problem)
+    if must_be_tried(target):
+        space = _tried(kernel, device, problem) or space
+    subject = Subject(runner, target, replace(space, backward=law.backward), runner.device)
+    case, found = _judge(law, subject, problem, config)
+    # What the kernel refuses by an exception is found by trying, as the gate does first.
+    if found.verdict in (Verdict.CRASH, Verdict.UNSUPPORTED):
+        tried = _tried(kernel, device, problem)
+        if tried is None:
+            message = f"{target.name} refuses {problem.dtype} with head size {problem.dim}"
+            return Check(law.name, Verdict.UNSUPPORTED, message=f"{message}: {found.message}")
+        if takes_less(tried, space, problem):
+            subject = replace(subject, space=replace(tried, backward=law.backward))
+            case, found = _judge(law, subject, problem, config)
     if found.failed:
         name = repr(kernel) if isinstance(kernel, str) else target.name
         found = replace(found, explain=partial(_explain, name, case, law, found))
@@ -106,7 +105,44 @@ def space(
     return probed.spaces[dtype]
 
 
-_running: dict[tuple[Hashable, str | None], tuple[InProcess, Target]] = {}
+def _judge(law: Law, subject: Subject, problem: Problem, config: str | None) -> tuple[Case, Check]:
+    """The check, UNSUPPORTED where the kernel does not take the problem or the law is not about
+    it."""
+    case, name = subject.case(problem, config), subject.target.name
+    if cannot := why_not(problem, case.inputs, subject.space):
+        message = f"{name} {cannot}. The problem: {describe(problem)}"
+        return case, Check(law.name, Verdict.UNSUPPORTED, message=message)
+    if not law.applies(case):
+        return case, Check(
+            law.name,
+            Verdict.UNSUPPORTED,
+            message=f"{law.name} ({law.statement}) says nothing about {name} on this "
+            f"problem: {describe(problem)}. Choose another property, or another problem",
+        )
+    return case, law.check(case)
+
+
+@dataclass(slots=True)
+class _Running:
+    """A kernel that is ready, and what was found by trying it, for each `_outline`."""
+
+    runner: InProcess
+    target: Target
+    tried: dict[Hashable, Space | None] = field(default_factory=dict)
+
+
+_running: dict[tuple[Hashable, str | None], _Running] = {}
+
+
+def _tried(
+    kernel: str | Kernel | Callable[..., Any], device: str | None, p: Problem
+) -> Space | None:
+    """What the kernel takes of calls like this one; None: none of them."""
+    running = _running[_key(kernel), device]
+    outline = p.dtype, p.dim, p.page
+    if outline not in running.tried:
+        running.tried[outline] = probe_like(running.runner, running.target, p)
+    return running.tried[outline]
 
 
 def _ready(
@@ -119,8 +155,8 @@ def _ready(
         target = runner.start()
         if len(_running) >= MOST_READY:
             del _running[next(iter(_running))]
-        _running[key] = runner, target
-    return _running[key]
+        _running[key] = _Running(runner, target)
+    return _running[key].runner, _running[key].target
 
 
 def _key(kernel: Hashable) -> Hashable:

@@ -26,11 +26,12 @@ from flashcheck.bits import bits_sha256, pack, unpack
 from flashcheck.fills import Fill
 from flashcheck.inputs import LAYOUTS, Inputs
 from flashcheck.kernel import Target
+from flashcheck.legality import assumed
 from flashcheck.masks import Mask
 from flashcheck.problem import Problem, ProblemError
 from flashcheck.records import floats, plain, sha256, write_whole
 from flashcheck.sentence import describe
-from flashcheck.strategies import Space
+from flashcheck.strategies import Space, forms_of
 from flashcheck.verdict import Check, Verdict, Worst
 
 FORMAT_VERSION = 1
@@ -89,9 +90,10 @@ class Example:
 
     def space(self, target: Target) -> Space:
         """What of probing's findings a property looks at, as far as it is known without it."""
-        aligned = target.kernel.causal_alignment == "bottom_right"
-        space = Space(dtype=self.dtype, dense=self.dense, aligned=aligned)
-        return space if self.mask_forms is None else replace(space, mask_forms=self.mask_forms)
+        space = replace(assumed(target, self.problem), dense=self.dense)
+        if self.mask_forms is None:
+            return space
+        return replace(space, mask_forms=self.mask_forms | forms_of(self.problem))
 
     @cached_property
     def id(self) -> str:
@@ -160,13 +162,16 @@ def of_tensors(inputs: Inputs, seed: int = 0) -> tuple[Problem, Inputs]:
             dtype="float32" if inputs.mask_dtype in ("bool", "float32") else "query",
             rank=inputs.mask.ndim,
         )
+    factors: dict[str, Any] = {name: Fill() for name in inputs.factors}
+    if any(getattr(inputs, name).ndim == 3 for name in factors):
+        factors |= {"descale_per": "block", "descale_block": inputs.descale_block}
     problem = Problem(
         dtype=inputs.dtype, batch=b, heads=hq, kv_heads=hkv, len_q=lq, len_k=lk, dim=d, dim_v=dv,
         seed=seed, scale=inputs.scale, is_causal=inputs.is_causal, mask=mask,
         window=inputs.window, softcap=inputs.softcap, num_splits=inputs.num_splits,
         alibi_slopes=None if inputs.alibi_slopes is None else Fill(),
         sinks=None if inputs.sinks is None else Fill(),
-        layout=inputs.layout, scores="captured", values="captured",
+        layout=inputs.layout, scores="captured", values="captured", **factors,
     )  # fmt: skip
     return problem, inputs.with_(bottom_right=False)
 

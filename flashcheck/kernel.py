@@ -174,6 +174,12 @@ OPTIONS: tuple[str, ...] = (
 )  # fmt: skip
 """The options of the kernel contract that this version tests."""
 
+COMPANIONS: dict[str, tuple[str, ...]] = {
+    "cu_seqlens_q": ("cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"),
+    "block_table": ("cache_seqlens",),
+}
+"""Options that are passed with another, which stands for them all where it is tried or drawn."""
+
 
 class TargetError(Exception):
     """A TARGET that cannot be loaded: one line that says what is wrong and what to do."""

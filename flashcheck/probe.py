@@ -16,7 +16,7 @@ from flashcheck.fills import Fill
 from flashcheck.formats import EVERY, FLOAT8
 from flashcheck.grad_out import GradOut, evaluate
 from flashcheck.inputs import DESCALES
-from flashcheck.kernel import OPTIONS, Target
+from flashcheck.kernel import COMPANIONS, OPTIONS, Target
 from flashcheck.masks import Mask
 from flashcheck.problem import Problem
 from flashcheck.sequences import PAGES
@@ -27,6 +27,9 @@ INTERPRETED_LENGTH = 97
 
 INTERPRETED_HEADS = 8
 """Most batch x heads there: with fewer, no wrong map of groups or batches could be seen."""
+
+PAGE_SIZES = tuple(sorted({*PAGES} - {0}))
+"""Page sizes that are tried."""
 
 MOST_LOST = 1
 """Processes that probing may lose before it takes the rest for supported."""
@@ -133,7 +136,19 @@ def probe(runner: Runner, target: Target, dtypes: tuple[str, ...] | None = None)
     return Probed(spaces, tuple(refused), tuple(untested), prober.lse)
 
 
-def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
+def probe_like(runner: Runner, target: Target, p: Problem) -> Space | None:
+    """What the kernel takes with the dtype, the head size and the page size of one problem.
+
+    None where it takes no such calls at all.
+    """
+    narrow = replace(target, kernel=replace(target.kernel, head_dims=(p.dim,)))
+    space, _ = _space(_Prober(runner, narrow), p.dtype, (p.page,) if p.page else ())
+    return space
+
+
+def _space(
+    prober: _Prober, dtype: str, pages: tuple[int, ...] = PAGE_SIZES
+) -> tuple[Space | None, str]:
     """The space of one dtype, or None and the message with which it was refused."""
     kernel, options = prober.target.kernel, prober.target.options
     interpreted = prober.target.interpreted
@@ -159,7 +174,8 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
             replace(base, dim=d, dim_v=d), f"{dtype} head size {d}" if known is None else None
         )
     ]
-    differs = base.dim != 8 and prober.takes(replace(base, dim_v=8), f"{dtype} Dv != D")
+    other = 8 if base.dim != 8 else 4
+    differs = prober.takes(replace(base, dim_v=other), f"{dtype} Dv != D")
     found = {
         option
         for option, problem in (
@@ -191,13 +207,14 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
     if forms:
         found.add("attn_mask")
     longest = INTERPRETED_LENGTH if interpreted else 513
-    pages = tuple(
+    taken = tuple(
         size
-        for size in (sorted({*PAGES} - {0}) if "block_table" in options else ())
+        for size in (pages if "block_table" in options else ())
         if size <= longest and prober.takes(_with_pages(base, size), f"{dtype} pages of {size}")
     )
-    if pages:
+    if taken:
         found.add("block_table")
+    found |= {more for o in found for more in COMPANIONS.get(o, ()) if more in options}
     # No keys at all are legal: only NotImplementedError can refuse them.
     none = replace(base, len_k=0 if not base.page else 16, seqlens_k=(0,) * len(base.seqlens_k))
     empty = prober.takes(none, f"{dtype} Lk = 0", errors=False)
@@ -213,7 +230,7 @@ def _space(prober: _Prober, dtype: str) -> tuple[Space | None, str]:
         empty_keys=empty,
         dense=dense,
         descale_block=kernel.descale_block,
-        pages=pages,
+        pages=taken,
         aligned=kernel.causal_alignment == "bottom_right",
         # The double-double oracle is slower, and Triton's interpreter by far.
         work=60_000 if interpreted else WORK // 4 if dtype == "float64" else WORK,
@@ -261,7 +278,7 @@ def _untested(
         )
     else:
         # Of options that are passed together, the first stands for all.
-        others = ["cu_seqlens_k", "max_seqlen_q", "max_seqlen_k", "cache_seqlens"]
+        others = [more for with_it in COMPANIONS.values() for more in with_it]
         others += DESCALES if not {*FLOAT8} & {*spaces} else ()
         missing = [o for o in OPTIONS if o not in target.options and o not in others]
         if missing:

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from flashcheck import legality
 from flashcheck.examples import Example, ExampleError, load
 from flashcheck.kernel import Target
 from flashcheck.law import laws
-from flashcheck.masks import Mask
 from flashcheck.records import write_whole
 from flashcheck.search import Search
 from flashcheck.strategies import Space
@@ -111,29 +111,13 @@ def untested(kept: Regressions, spaces: Mapping[str, Space], target: Target) -> 
 
 def why_not(example: Example, space: Space, target: Target) -> str:
     """Why a kernel cannot be asked this example's problem in this dtype; "" if it can."""
-    x, p = example.inputs, example.problem
+    x = example.inputs
+    cannot = legality.why_not(example.problem, x, space)
+    if cannot:
+        return f"the kernel {cannot}"
     b, hq, _, lq, lk, d, dv = x.shape
-    missing = sorted(x.used - space.options)
-    if missing:
-        return f"the kernel does not take {' and '.join(missing)}"
-    if p.mask is not None and _form(p.mask) not in space.mask_forms:
-        return "the kernel does not take such a mask"
-    if d not in space.head_dims or (dv != d and not space.dim_v_differs):
-        return "the kernel does not take the head size, or was not tried with it"
-    if x.scale is None and not space.scale_none:
-        return "the kernel does not take scale=None"
-    if x.scale is not None and x.scale <= 0 and space.positive_scale:
-        return "the kernel is declared for positive scales only"
-    if not lk and not space.empty_keys:
-        return "the kernel does not take Lk = 0"
-    if x.is_causal and space.causal_square and lq != lk:
-        return "the kernel takes is_causal with Lq = Lk only"
     work = b * hq * lq * max(lk, 1) * (d + dv)
     large = max(lq, lk) > space.max_length or b * hq > space.max_heads or work > space.work
     if target.interpreted and large:
         return "too large for Triton's interpreter; gate it on a GPU"
     return ""
-
-
-def _form(mask: Mask) -> tuple[str, str, int]:
-    return mask.kind, "float32" if mask.kind == "bool" else mask.dtype, mask.rank

@@ -161,6 +161,69 @@ class Space:
     layouts: tuple[Layout, ...] = LAYOUTS
     seeds: int = field(default=1 << 16)
 
+    def takes(self, p: Problem) -> bool:
+        """Whether a problem that was made from one of the space is still of it."""
+        return not self.why_not(p)
+
+    def why_not(self, p: Problem) -> str:
+        """Why a problem, with options that the space has, is not of it; after the kernel's name.
+
+        Its size is no reason. "" where it is.
+        """
+        if not p.seqlens_k and not self.dense:
+            return "does not take plain calls, without cu_seqlens_q or block_table"
+        if p.page and p.page not in self.pages:
+            return f"does not take pages of {p.page} keys, or was not tried with them"
+        if p.mask is not None and p.is_causal:
+            return "is never asked attn_mask together with is_causal, which cannot be declared yet"
+        if p.mask is not None and self.mask_forms.isdisjoint(forms_of(p)):
+            return "does not take such a mask"
+        if p.dim not in self.head_dims or (p.dim_v != p.dim and not self.dim_v_differs):
+            return "does not take the head size, or was not tried with it"
+        if p.scale is None and not self.scale_none:
+            return "does not take scale=None"
+        if p.scale is not None and p.scale <= 0 and self.positive_scale:
+            return "is declared for positive scales only"
+        if p.len_k == 0 and not self.empty_keys:
+            return "does not take Lk = 0"
+        if p.is_causal and self.causal_square and not _square(p):
+            return "takes is_causal with Lq = Lk only"
+        together = "" if self.aligned else misaligned(p)
+        if together:
+            return (
+                f"does not declare how {together} go together where Lq is not Lk: "
+                "causal_alignment='bottom_right' would"
+            )
+        blocked = [n for n in FACTORS if getattr(p, n) is not None and p.descale_per == "block"]
+        if blocked and p.descale_block != self.descale_block:
+            return (
+                f"does not declare that {' and '.join(blocked)} are of such blocks: "
+                f"descale_block={p.descale_block} would"
+            )
+        return ""
+
+
+def forms_of(p: Problem) -> frozenset[tuple[str, str, int]]:
+    """(kind, dtype, rank) of the problem's mask; in float32 there are two names for one form."""
+    if p.mask is None:
+        return frozenset()
+    dtypes = {"float32"} if p.mask.kind == "bool" else {p.mask.dtype}
+    dtypes |= {"float32", "query"} if p.mask.kind == "additive" and p.dtype == "float32" else set()
+    return frozenset((p.mask.kind, dtype, p.mask.rank) for dtype in dtypes)
+
+
+def misaligned(p: Problem) -> str:
+    """The options that are aligned differently where Lq is not Lk, as it is here; else ""."""
+    if not (p.is_causal and p.placed) or _square(p):
+        return ""
+    placing = {"window_size": p.window != (-1, -1), "alibi_slopes": p.alibi_slopes is not None}
+    return " and ".join(["is_causal", *(name for name, there in placing.items() if there)])
+
+
+def _square(p: Problem) -> bool:
+    queries, keys = p.seqlens_q or (p.len_q,), p.seqlens_k or (p.len_k,)
+    return queries == keys if p.seqlens_q else {*keys} == {*queries}
+
 
 SIZES: tuple[float, ...] = (*[1.0] * 8, 2.0**-8, 2.0**6, 2.0**-14, 2.0**-22, 0.0)
 NOISES: tuple[float, ...] = (0.0, 1.0, 0.5, 2.0, 4.0)
