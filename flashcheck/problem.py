@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 DescalePer = Literal["tensor", "head", "block"]
+Longest = Literal["", "q", "k", "qk"]
 
 FORMAT_VERSION = 1
 """Version of the JSON of a problem. Rises when an old problem would mean other bits."""
@@ -35,6 +36,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "kind": ("bool", "additive"),
     "layout": LAYOUTS,
     "descale_per": typing.get_args(DescalePer),
+    "names_longest": typing.get_args(Longest),
 }
 
 
@@ -51,7 +53,9 @@ class Problem:
     for each of the `heads`, along their length. window, softcap, num_splits, seqlens_q, seqlens_k
     and longest are as in `Inputs`, () for none; page, where not 0, is the keys of a page, len_k
     a multiple of it, and `spare` the pages that no sequence uses. `scores` and `values` name the
-    families that the fills were drawn from; they label reports and change no bit.
+    families that the fills were drawn from; they label reports and change no bit. `names_longest`
+    says which of max_seqlen_q and max_seqlen_k `options` has: those that the kernel names for
+    which the problem was drawn; flashcheck's own calls pass what a kernel names.
     """
 
     dtype: str = "float32"
@@ -77,6 +81,7 @@ class Problem:
     seqlens_q: tuple[int, ...] = ()
     seqlens_k: tuple[int, ...] = ()
     longest: tuple[int, int] = (0, 0)
+    names_longest: Longest = ""
     page: int = 0
     spare: int = 0
     q_descale: Fill | None = None
@@ -188,9 +193,13 @@ class Problem:
     def options(self, device: str | torch.device = "cpu") -> dict[str, Any]:
         """The keyword arguments that go with `tensors`: those that change something.
 
+        max_seqlen_q and max_seqlen_k are there where `names_longest` says so, as it does in
+        problems of the space of a kernel that names them.
         attn_mask, where there is one, is a new tensor on `device`.
         """
         given = tensors.keywords(self.inputs(), device)
+        for of in {"q", "k"} - {*self.names_longest}:
+            given.pop(f"max_seqlen_{of}", None)
         if self.mask is not None:
             given["attn_mask"] = tensors.place(self.inputs(), device)["mask"]
         return given

@@ -354,7 +354,8 @@ def _assemble(space: Space, draws: tuple[int, ...]) -> Problem:
         packing, page = PACKINGS[-1 - seed % 5], PAGES[-1 - seed % 8]
     pages = [size for size in PAGES if size in space.pages]
     if packing != "none" and "cu_seqlens_q" in space.options:
-        p = pack(p, packing, space.aligned)
+        names: Any = "".join(x for x in "qk" if f"max_seqlen_{x}" in space.options)
+        p = replace(pack(p, packing, space.aligned), names_longest=names)
     elif page and pages:
         p = paged(p, page if page in pages else pages[seed % len(pages)], space.aligned)
     p = _scaled(p, DESCALES[descale], space)

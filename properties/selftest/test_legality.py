@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import flashcheck
-from flashcheck import Problem, Verdict
+from flashcheck import Kernel, Problem, Verdict
 from flashcheck.examples import Example, of_tensors, save
 from flashcheck.fills import Fill
 from flashcheck.kernel import Target
@@ -23,7 +23,7 @@ from flashcheck.masks import Mask
 from flashcheck.probe import probe
 from flashcheck.regressions import why_not
 from flashcheck.replay import replay
-from flashcheck.strategies import Space
+from flashcheck.strategies import Space, drawn
 from flashcheck.verdict import Check
 from flashcheck.worker import InProcess
 
@@ -263,3 +263,23 @@ def test_replay_of_split_independence() -> None:
     kept = example(PLAIN, "split_independence")
     assert "num_splits" in kept.space(target).options
     assert assumed(target, PLAIN).options >= {"window_size", "cu_seqlens_q"}
+
+
+@pytest.mark.parametrize("names", ["", "q", "k", "qk"])
+def test_keywords_of_drawn_problems(names: str) -> None:
+    """`attention(*p.tensors(), **p.options())` passes what the kernel names, and all of it."""
+    given = [f"max_seqlen_{x}" for x in names]
+    kernel = Kernel(optional, options=("cu_seqlens_q", "cu_seqlens_k", *given))
+    space = replace(EVERYTHING, options=frozenset(kernel.options or ()), dense=False)
+    for problem in drawn(space, 20, 0):
+        assert {*problem.options()} - {"enable_gqa"} == space.options, problem
+        assert Problem.from_dict(problem.to_dict()) == problem
+    assert {*PACKED.options()} == {"cu_seqlens_q", "cu_seqlens_k"}
+    assert {*PACKED.inputs().options()} > {"max_seqlen_q", "max_seqlen_k"}
+
+
+def test_readme_pattern_without_max_seqlen() -> None:
+    space = flashcheck.space(required)
+    assert space.options == {"cu_seqlens_q", "cu_seqlens_k"}
+    for problem in drawn(space, 20, 0):
+        flashcheck.assert_within_bound(required(*problem.tensors(), **problem.options()), problem)
