@@ -32,6 +32,7 @@ from flashcheck.problem import Problem, ProblemError
 from flashcheck.records import floats, plain, sha256, write_whole
 from flashcheck.sentence import describe
 from flashcheck.strategies import Space, forms_of
+from flashcheck.tensors import BY_PROBLEM_ALONE
 from flashcheck.verdict import Check, Verdict, Worst
 
 FORMAT_VERSION = 1
@@ -150,10 +151,7 @@ def of_tensors(inputs: Inputs, seed: int = 0) -> tuple[Problem, Inputs]:
     Raises ValueError for a packed batch and for a paged cache.
     """
     if inputs.seqlens_k is not None:
-        raise ValueError(
-            "a packed batch or a paged cache is judged by its Problem alone; give each sequence's "
-            "tensors as a call of its own"
-        )
+        raise ValueError(BY_PROBLEM_ALONE)
     b, hq, hkv, lq, lk, d, dv = inputs.shape
     mask = None
     if inputs.mask is not None:

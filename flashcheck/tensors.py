@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -14,6 +14,11 @@ from flashcheck.inputs import DESCALES, LENGTHS, PER_HEAD, Inputs
 
 if TYPE_CHECKING:
     import torch
+
+BY_PROBLEM_ALONE = (
+    "a packed batch or a paged cache is judged by its Problem alone; give each sequence's tensors "
+    "as a call of its own"
+)
 
 
 def place(x: Inputs, device: str | torch.device = "cpu") -> dict[str, torch.Tensor]:
@@ -65,6 +70,7 @@ def inputs_of(
     k_descale: torch.Tensor | float | None = None,
     v_descale: torch.Tensor | float | None = None,
     descale_block: tuple[int, int] = (1, 1),
+    **others: object,
 ) -> Inputs:
     """One call of attention on tensors that are at hand, for `assert_within_bound`.
 
@@ -79,9 +85,12 @@ def inputs_of(
     tensor (a number), per head [B, Hkv] or per block [B, Hkv, ceil(L / block)], with
     descale_block = (queries, keys) of a block; a query head uses the factor of its key head.
 
-    Raises TypeError for what is no tensor; ValueError for dtypes and shapes that do not fit,
-    and for NaN or infinity, about which the bound says nothing (in a mask, -inf hides a key).
+    Raises TypeError for what is no tensor; ValueError for dtypes and shapes that do not fit, for
+    cu_seqlens and block_table, and for NaN or infinity, about which the bound says nothing (in a
+    mask, -inf hides a key).
     """
+    if others:
+        _refuse(others)
     named = {"query": query, "key": key, "value": value}
     dtype, mask_dtype = _dtype("query", query), "bool"
     for name, tensor in named.items():
@@ -109,6 +118,14 @@ def inputs_of(
         q_descale=_descale("q_descale", q_descale), k_descale=_descale("k_descale", k_descale),
         v_descale=_descale("v_descale", v_descale), descale_block=descale_block,
     )  # fmt: skip
+
+
+def _refuse(others: Mapping[str, object]) -> NoReturn:
+    """Raises for options that `inputs_of` does not have."""
+    name, *_ = others
+    if name in (*LENGTHS, "max_seqlen_q", "max_seqlen_k"):
+        raise ValueError(f"{name}: {BY_PROBLEM_ALONE}")
+    raise TypeError(f"inputs_of() got an unexpected keyword argument {name!r}")
 
 
 def _per_head(name: str, given: torch.Tensor | None) -> Array | None:

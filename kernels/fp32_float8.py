@@ -71,6 +71,8 @@ def attention(
     of_k = by_block(ones if k_descale is None else k_descale, group, -(-len_k // DESCALE_N))
     of_v = by_block(ones if v_descale is None else v_descale, group, -(-len_k // DESCALE_N))
 
+    if num_splits < 1:
+        raise ValueError(f"num_splits is {num_splits}; it must be 1 or more")
     p_format = query.dtype if p_dtype is None else p_dtype
     each = -(-len_k // (num_splits * BLOCK_N)) * BLOCK_N  # keys of a split, whole blocks
     out = torch.empty(batch, heads, len_q, value.shape[3], dtype=out_dtype, device=device)

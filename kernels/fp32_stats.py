@@ -77,7 +77,7 @@ def attention(
     exp_degree         of the polynomial that P is made by; None: torch's exp
     rescale_threshold  octaves that the maximum has to grow by for sums to be rescaled
     """
-    check(attn_mask, cu_seqlens_q, cu_seqlens_k, block_table, cache_seqlens)
+    check(attn_mask, cu_seqlens_q, cu_seqlens_k, block_table, cache_seqlens, num_splits)
     if cu_seqlens_q is not None or block_table is not None:
         sequences = (
             paged(key, value, block_table, cache_seqlens)

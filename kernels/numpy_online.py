@@ -72,7 +72,7 @@ def attention(
 
     max_seqlen_q and max_seqlen_k, by which a GPU's grid is sized, are not needed.
     """
-    check(attn_mask, cu_seqlens_q, cu_seqlens_k, block_table, cache_seqlens)
+    check(attn_mask, cu_seqlens_q, cu_seqlens_k, block_table, cache_seqlens, num_splits)
     if cu_seqlens_q is not None or block_table is not None:
         sequences = (
             paged(key, value, block_table, cache_seqlens)

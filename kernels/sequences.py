@@ -35,8 +35,12 @@ def check(
     cu_seqlens_k: torch.Tensor | None,
     block_table: torch.Tensor | None,
     cache_seqlens: torch.Tensor | None,
+    num_splits: int = 1,
 ) -> None:
-    """Raises ValueError for options that exclude one another, or that come in pairs."""
+    """Raises ValueError for options that exclude one another, that come in pairs, and for no
+    splits."""
+    if num_splits < 1:
+        raise ValueError(f"num_splits is {num_splits}; it must be 1 or more")
     packed, paged = cu_seqlens_q is not None, block_table is not None
     if packed != (cu_seqlens_k is not None) or paged != (cache_seqlens is not None):
         raise ValueError("cu_seqlens_q needs cu_seqlens_k, and block_table needs cache_seqlens")

@@ -238,7 +238,7 @@ def attention(
     BLOCK_N: int = 64,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """q [B, Hq, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv] -> out [B, Hq, Lq, Dv], lse."""
-    check(attn_mask, cu_seqlens_q, cu_seqlens_k, block_table, cache_seqlens)
+    check(attn_mask, cu_seqlens_q, cu_seqlens_k, block_table, cache_seqlens, num_splits)
     batch, heads, len_q, head_dim = query.shape
     if block_table is not None:  # [pages, page size, Hkv, D]
         key, value = key.transpose(1, 2), value.transpose(1, 2)

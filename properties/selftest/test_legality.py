@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -283,3 +284,24 @@ def test_readme_pattern_without_max_seqlen() -> None:
     assert space.options == {"cu_seqlens_q", "cu_seqlens_k"}
     for problem in drawn(space, 20, 0):
         flashcheck.assert_within_bound(required(*problem.tensors(), **problem.options()), problem)
+
+
+@pytest.mark.parametrize("name", ["cu_seqlens_q", "max_seqlen_k", "block_table"])
+def test_inputs_of_sequences(name: str) -> None:
+    """They have no tensors of a user's own; what is misspelt is told apart from that."""
+    query = torch.zeros(1, 1, 2, 4)
+    given: Any = {name: torch.tensor([0, 2])}
+    with pytest.raises(ValueError, match=rf"{name}: .* give each sequence's tensors as a call"):
+        flashcheck.inputs_of(query, query, query, **given)
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'is_casual'"):
+        flashcheck.inputs_of(query, query, query, is_casual=True)
+
+
+@pytest.mark.parametrize("kernel", ["fp32_stats", "numpy_online", "fp32_float8", "triton_decode"])
+def test_no_splits(kernel: str) -> None:
+    pytest.importorskip("triton" if kernel.startswith("triton") else "torch")
+    attention = import_module(f"flashcheck.kernels.{kernel}").attention
+    q = torch.zeros(1, 1, 2, 16)
+    for splits in (0, -1):
+        with pytest.raises(ValueError, match=rf"num_splits is {splits}; it must be 1 or more"):
+            attention(q, q, q, num_splits=splits)
