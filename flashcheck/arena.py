@@ -2,9 +2,10 @@
 
     | guard | storage of q | guard | guard | storage of k | guard | ...
 
-A plan says where each tensor lies and depends on shapes, dtype and layout alone, so that
-the memory that does not count (the guards, the padding of a padded layout) can change while
-every address stays the same. Nothing here needs torch except `tensors`.
+A plan says where each tensor lies and depends on shapes, dtype, layout and what repeats alone, so
+that the memory that does not count (the guards, the padding of a padded layout) can change while
+every address stays the same. Options that are tensors are among them. Nothing here needs torch
+except `tensors`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from flashcheck.formats import Array
 from flashcheck.grad_out import GradLayout, GradOut
-from flashcheck.inputs import Inputs, Layout
+from flashcheck.inputs import LENGTHS, Inputs, Layout
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +44,7 @@ NUMPY_DTYPES: dict[str, np.dtype[Any]] = {
     "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
     "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
     "bool": np.dtype(np.bool_),
+    "int32": np.dtype(np.int32),
 }
 
 # All ones is a quiet NaN in every float format above; a bool must stay 0 or 1.
@@ -52,6 +54,17 @@ _GUARD_BYTE: dict[tuple[Guard, bool], int] = {
     ("nan", False): 0xFF,
     ("nan", True): 1,
 }
+
+HEADED = ("q", "k", "v", "grad_out")
+"""Tensors whose axes a kernel's order turns."""
+
+
+class Option(NamedTuple):
+    """An option that is a tensor. repeats: whether an axis holds the same numbers over and over."""
+
+    name: str
+    shape: tuple[int, ...]
+    repeats: tuple[bool, ...]
 
 
 class Key(NamedTuple):
@@ -69,13 +82,14 @@ class Key(NamedTuple):
     grad_out: tuple[int, ...] | None = None
     grad_layout: GradLayout = "contiguous"
     pages: tuple[int, int] | None = None
+    options: tuple[Option, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class View:
     """A strided tensor inside a storage.
 
-    shape    as the kernel sees it: [B, H, L, D], or [B, L, H, D] for order "bshd"
+    shape    as the kernel sees it: [B, H, L, D], or [B, L, H, D] for order "bshd"; an option's own
     strides  in elements, one per axis of `shape`
     offset   of the first element, in elements from the start of the storage
     """
@@ -128,12 +142,19 @@ def key_of(inputs: Inputs, order: Order, grad_out: GradOut | None = None) -> Key
         grad_out=None if grad_out is None else grad_out.values.shape,
         grad_layout="contiguous" if grad_out is None else grad_out.layout,
         pages=None if inputs.pages is None else (inputs.pages.count, inputs.pages.size),
+        options=tuple(
+            Option(name, values.shape, () if name in LENGTHS else _same(values, inputs.layout))
+            for name, values in inputs.option_tensors.items()
+        ),
     )
 
 
 @lru_cache(maxsize=256)
 def plan(key: Key) -> Plan:
-    """Lay out q, k, v, the mask and grad_out. Plans of equal keys are equal, in every process."""
+    """Lay out q, k, v, the mask, grad_out and the options that are tensors.
+
+    Plans of equal keys are equal, in every process.
+    """
     builder = _Builder(key)
     layout = key.layout
     if layout == "packed" and not (key.q == key.k == key.v and key.pages is None):
@@ -148,9 +169,14 @@ def plan(key: Key) -> Plan:
             else:
                 builder.pool(name, key.pages, shape, layout)
     if key.mask is not None:
-        builder.mask(key.mask, layout)
+        builder.broadcast("mask", key.mask_dtype, key.mask, key.mask_repeats, layout)
     if key.grad_out is not None:
         builder.grad_out(key.grad_out, key.grad_layout)
+    for option in key.options:
+        if option.name in LENGTHS:
+            builder.lengths(option, layout)
+        else:
+            builder.broadcast(option.name, "float32", option.shape, option.repeats, layout)
     return Plan(key, tuple(builder.views), tuple(builder.storages), builder.end)
 
 
@@ -212,23 +238,37 @@ class _Builder:
         storage = self.storage((name,), self.key.dtype, elements)
         self.views.append(View(name, storage, (count, size, h, d), strides, offset))
 
-    def mask(self, shape: tuple[int, ...], layout: Layout) -> None:
-        """The mask, as it is passed; axes that repeat have stride 0."""
-        repeats = self.key.mask_repeats
+    def broadcast(
+        self, name: str, dtype: str, shape: tuple[int, ...], repeats: tuple[bool, ...],
+        layout: Layout,
+    ) -> None:  # fmt: skip
+        """The mask or an option, as it is passed; axes that repeat have stride 0."""
         stored = [1 if again else n for n, again in zip(shape, repeats, strict=True)]
         axes = list(range(len(shape)))
         if layout in ("transposed", "packed") and len(axes) > 1:
             axes[-2:] = axes[:-3:-1]
-        if layout == "padded":
-            stored[-1] += PAD_CHANNELS
         step, offset = (2 if layout == "strided" else 1), (1 if layout == "offset" else 0)
+        if layout == "padded" and (name == "mask" or len(axes) > 1):
+            stored[-1] += PAD_CHANNELS
+        elif layout == "padded":
+            step = 1 + PAD_ROWS  # a column of a matrix
         ordered = _contiguous(tuple(stored[axis] for axis in axes))
         strides = [0] * len(shape)
         for axis, stride in zip(axes, ordered, strict=True):
             strides[axis] = 0 if repeats[axis] else step * stride
         count = step * math.prod(stored) + offset
-        storage = self.storage(("mask",), self.key.mask_dtype, count)
-        self.views.append(View("mask", storage, shape, tuple(strides), offset))
+        storage = self.storage((name,), dtype, count)
+        self.views.append(View(name, storage, shape, tuple(strides), offset))
+
+    def lengths(self, option: Option, layout: Layout) -> None:
+        """int32: lengths, or a table whose rows may be longer in memory."""
+        stored, offset = list(option.shape), 0
+        if option.name == "block_table":
+            stored[-1] += PAD_CHANNELS if layout in ("padded", "strided") else 0
+            offset = 1 if layout == "offset" else 0
+        storage = self.storage((option.name,), "int32", math.prod(stored) + offset)
+        strides = _contiguous(tuple(stored))
+        self.views.append(View(option.name, storage, option.shape, strides, offset))
 
     def grad_out(self, shape: tuple[int, ...], layout: GradLayout) -> None:
         """The gradient of out, alone in its storage; an expanded one is a single element."""
@@ -268,6 +308,18 @@ def _repeats(mask: NDArray[Any] | None) -> tuple[bool, ...]:
     return tuple(s == 0 and n > 1 for n, s in zip(mask.shape, mask.strides, strict=True))
 
 
+def _same(values: NDArray[Any], layout: Layout) -> tuple[bool, ...]:
+    """Which axes of an option hold the same numbers over and over, in a layout that expands."""
+    if not layout.startswith("expanded"):
+        return (False,) * values.ndim
+    # -0.0 is not 0.0.
+    bits = np.ascontiguousarray(values, np.float64).view(np.int64).reshape(values.shape)
+    return tuple(
+        values.shape[axis] > 1 and bool((bits == bits.take([0], axis)).all())
+        for axis in range(values.ndim)
+    )
+
+
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Row-major strides, as torch computes them: an axis of length 0 counts as 1."""
     strides = [1] * len(shape)
@@ -288,13 +340,18 @@ def write(
 ) -> None:
     """Fill buffer[:plan.size]: every byte is a value of a tensor or a guard."""
     for storage in plan.storages:
-        buffer[storage.begin : storage.end] = _GUARD_BYTE[guard, storage.dtype == "bool"]
+        owned = buffer[storage.begin : storage.end]
+        if storage.dtype == "int32":
+            owned.view(np.int32)[:] = beside(inputs, storage.names[0], guard)
+        else:
+            owned[:] = _GUARD_BYTE[guard, storage.dtype == "bool"]
     values: Mapping[str, NDArray[Any] | None] = {
         "q": inputs.q,
         "k": inputs.k,
         "v": inputs.v,
         "mask": inputs.mask,
         "grad_out": grad_out,
+        **inputs.option_tensors,
     }
     for view in plan.views:
         array = values[view.name]
@@ -302,12 +359,26 @@ def write(
         if inputs.pages is not None and view.name in ("k", "v"):
             _write_pages(inputs, array, array_view(plan, view, buffer))
             continue
-        if view.name != "mask" and plan.key.order == "bshd":
+        if view.name in HEADED and plan.key.order == "bshd":
             array = array.swapaxes(1, 2)
         target = array_view(plan, view, buffer)
-        repeated = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in view.strides)
+        once = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in view.strides)
         # The values are representable, so that this cast is exact.
-        np.copyto(target[repeated], array[repeated], casting="unsafe")
+        np.copyto(target[(*once, ...)], array[(*once, ...)], casting="unsafe")
+
+
+def beside(inputs: Inputs, name: str, guard: Guard) -> int:
+    """What lies around a table or lengths: a valid page or length, and seldom the right one.
+
+    So a kernel that reads it does not crash, as one that reads NaN does not.
+    """
+    if guard == "zeros":
+        return 0
+    if name == "block_table":
+        assert inputs.pages is not None
+        unused = np.setdiff1d(np.arange(inputs.pages.count), inputs.pages.table)
+        return int(unused[-1]) if unused.size else inputs.pages.count - 1
+    return int((inputs.q if name == "cu_seqlens_q" else inputs.k).shape[2])
 
 
 def _write_pages(inputs: Inputs, array: Array, pool: NDArray[Any]) -> None:

@@ -98,9 +98,10 @@ class Job:
         inputs = call.inputs
         if inputs.places is not None:
             raise NotImplementedError("a kernel runs a whole call, and this is a part of one")
+        tensors = inputs.option_tensors
         return Job(
             key=arena.key_of(inputs, kernel.layout, call.grad_out),
-            options=inputs.options(),
+            options={n: value for n, value in inputs.options().items() if n not in tensors},
             passes_mask=inputs.mask is not None or "attn_mask" in inputs.passed,
             config=call.config,
             fresh_output_nan=call.fresh_output_nan,

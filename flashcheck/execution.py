@@ -24,7 +24,6 @@ from flashcheck.formats import Array
 from flashcheck.grad_out import Wrt
 from flashcheck.kernel import Kernel, Target, TargetError
 from flashcheck.loading import NEUTRAL, one_line, user_frames
-from flashcheck.tensors import on_device
 
 
 class Executor:
@@ -66,8 +65,8 @@ class Executor:
             before = buffer
             base = self._upload(buffer[: plan.size])
         tensors = arena.tensors(plan, base)
-        q, k, v, mask = tensors["q"], tensors["k"], tensors["v"], tensors.get("mask")
-        keywords = self._keywords(job, mask)
+        q, k, v = tensors["q"], tensors["k"], tensors["v"]
+        keywords = self._keywords(job, tensors)
         given: dict[Wrt, torch.Tensor] = {"q": q, "k": k, "v": v}
         leaves = {name: given[name].requires_grad_() for name in job.wrt}
 
@@ -89,11 +88,11 @@ class Executor:
         reply.modified = arena.changed(plan, before, after)
         return reply
 
-    def _keywords(self, job: Job, mask: torch.Tensor | None) -> dict[str, Any]:
+    def _keywords(self, job: Job, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
         target = self.target
-        given = on_device(job.options, self.device)
+        given = {**job.options, **{option.name: tensors[option.name] for option in job.key.options}}
         if job.passes_mask:
-            given["attn_mask"] = mask
+            given["attn_mask"] = tensors.get("mask")
         known = {*target.options, *target.required}
         for name, value in given.items():
             if name.startswith("max_seqlen"):

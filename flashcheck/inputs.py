@@ -78,7 +78,10 @@ class Inputs:
       (every second channel of longer rows); mixed_q, mixed_k, mixed_v (that one stored
       [B, L, H, D], the others contiguous). The mask follows: its last two axes swapped in
       memory for transposed and packed, its rows longer for padded, every second element for
-      strided, and an offset for offset.
+      strided, and an offset for offset. So do options of float32: a vector is a column of a matrix
+      for padded, and an axis along which all numbers are the same has stride 0 for both expanded.
+      block_table is the first columns of a wider one for padded and strided, and has an offset for
+      offset; lengths are contiguous.
     `passed` names options that are passed although they are neutral; `bottom_right` is how
     the kernel under test declares is_causal to be aligned.
 
@@ -368,6 +371,13 @@ class Inputs:
         }  # fmt: skip
         wanted = self.used | self.passed | self._lengths().keys()
         return {name: value for name, value in values.items() if name in wanted}
+
+    @cached_property
+    def option_tensors(self) -> dict[str, NDArray[Any]]:
+        """The options that a kernel gets as tensors, of float32 or, those of LENGTHS, of int32."""
+        given = {name: getattr(self, name) for name in (*PER_HEAD, *DESCALES)}
+        given |= {n: np.array(x, np.int64) for n, x in self._lengths().items() if n in LENGTHS}
+        return {name: values for name, values in given.items() if values is not None}
 
     def _lengths(self) -> dict[str, object]:
         """The options that say where sequences begin and end, as nested tuples."""

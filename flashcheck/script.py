@@ -192,9 +192,13 @@ class _Writer:
 
     def _moved(self, x: Inputs, guard: str) -> bool:
         """Whether it matters where in memory the tensors of a call lie."""
+        moved = x.layout != "contiguous" or self.target.kernel.layout == "bshd"
+        return moved or self._surrounded(guard)
+
+    def _surrounded(self, guard: str) -> bool:
+        """Whether it matters what lies around the tensors of a call."""
         around = any(c.guard == "nan" for c in self.traced.calls)
-        around |= self.example.check.symptom == "inputs modified" or guard == "nan"
-        return around or x.layout != "contiguous" or self.target.kernel.layout == "bshd"
+        return around or self.example.check.symptom == "inputs modified" or guard == "nan"
 
     # -- the calls ------------------------------------------------------------------------
 
@@ -254,6 +258,11 @@ class _Writer:
                 text += ".clone()" if same_place else ".contiguous().clone()"
             named[name] = text
         options = self._options(call)
+        for name in self._placed(call):
+            own = f"{name}{number + 1}"
+            text = placement.place_option(call.inputs, name, options[name], plan[name], call.guard)
+            lines.append(f"{own} = {text}")
+            options[name] = own
         if "mask" in named:
             options["attn_mask"] = named["mask"]
         keywords = [f"{name}={text}" for name, text in options.items()]
@@ -267,6 +276,17 @@ class _Writer:
             if call.grad_out.wrt != WRT:
                 given.append(quoted("".join(call.grad_out.wrt)))
         return lines, given, keywords
+
+    def _placed(self, call: Call) -> list[str]:
+        """The options that are tensors and have to lie in memory as they did."""
+        plan = placement.strides(call.inputs, self.target)
+        known = {*self.target.options, *self.target.required}
+        return [
+            name
+            for name, values in call.inputs.option_tensors.items()
+            if name in known
+            and (self._surrounded(call.guard) or not placement.contiguous(values.shape, plan[name]))
+        ]
 
     def _options(self, call: Call) -> dict[str, str]:
         known = {*self.target.options, *self.target.required}
@@ -339,7 +359,8 @@ class _Writer:
 
     def _unmodified(self) -> list[str]:
         before, call = self._call(0)
-        names = ", ".join(name for name, *_ in placement.tensors(self._base))
+        options = [f"{name}1" for name in self._placed(self.traced.calls[0])]
+        names = ", ".join([*(name for name, *_ in placement.tensors(self._base)), *options])
         return [
             "",
             "def memory():",

@@ -10,7 +10,7 @@ import numpy as np
 
 from flashcheck import arena
 from flashcheck.formats import EVERY, Array, Bools
-from flashcheck.inputs import DESCALES, LENGTHS, PER_HEAD, Inputs
+from flashcheck.inputs import LENGTHS, Inputs
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +22,8 @@ BY_PROBLEM_ALONE = (
 
 
 def place(x: Inputs, device: str | torch.device = "cpu") -> dict[str, torch.Tensor]:
-    """q, k, v and, where there is one, mask: in the layout of `x`, in new memory of a device."""
+    """q, k, v, mask and the options that are tensors: in the layout of `x`, in new memory of a
+    device."""
     import torch
 
     plan = arena.plan(arena.key_of(x, "bhsd"))
@@ -35,21 +36,11 @@ def place(x: Inputs, device: str | torch.device = "cpu") -> dict[str, torch.Tens
 
 def keywords(x: Inputs, device: str | torch.device = "cpu") -> dict[str, Any]:
     """The options of a call as a kernel gets them, attn_mask left out."""
-    return on_device(x.options(), device)
-
-
-def on_device(options: Mapping[str, object], device: str | torch.device) -> dict[str, Any]:
-    """`Inputs.options`, with tensors on a device: float32 numbers and int32 lengths."""
-    import torch
-
-    dtypes = dict.fromkeys((*PER_HEAD, *DESCALES), torch.float32)
-    dtypes |= dict.fromkeys(LENGTHS, torch.int32)
-    return {
-        name: torch.tensor(value, dtype=dtypes[name], device=device)
-        if name in dtypes and value is not None
-        else value
-        for name, value in options.items()
-    }
+    given = x.options()
+    if not x.option_tensors:
+        return given
+    placed = place(x, device)
+    return {name: placed.get(name, value) for name, value in given.items()}
 
 
 def inputs_of(

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from flashcheck import arena
+from flashcheck import arena, tensors
 from flashcheck.arena import Bytes, Guard, Order
 from flashcheck.formats import FORMATS
-from flashcheck.inputs import LAYOUTS, Inputs, Layout
+from flashcheck.inputs import LAYOUTS, Inputs, Layout, Pages
 
 B, HQ, HKV, LQ, LK, D, DV = 2, 4, 2, 3, 5, 8, 6
 
@@ -165,6 +165,119 @@ def test_changes_are_named() -> None:
     clean = buffer.copy()
     got["k"][1, 2, 1, 3] += 1
     assert arena.changed(plan, clean, buffer) == ("k",)
+
+
+# -- options ------------------------------------------------------------------------------
+
+TABLE = np.array([[3, 1, 1], [0, 4, 1]])
+EQUAL = np.full(HQ, 0.5)
+
+
+def with_options(layout: Layout = "contiguous", kind: str = "paged") -> Inputs:
+    """Slopes that differ, sinks that do not, and tables, lengths or factors by block and head."""
+    if kind == "paged":
+        k, v = np.zeros((B, HKV, 6, D)), np.zeros((B, HKV, 6, DV))
+        return make(layout).with_(
+            k=k, v=v, alibi_slopes=np.arange(4.0), sinks=EQUAL, seqlens_k=(4, 3),
+            pages=Pages(2, 6, TABLE),
+        )  # fmt: skip
+    if kind == "packed":
+        x = make(layout).with_(q=np.zeros((1, HQ, LQ, D)), k=np.zeros((1, HKV, LK, D)))
+        return x.with_(v=np.zeros((1, HKV, LK, DV)), seqlens_q=(1, 2), seqlens_k=(0, 5))
+    return make(layout, "float8_e4m3fn").with_(
+        q_descale=np.arange(1.0, 1 + B * HKV * LQ).reshape(B, HKV, LQ),
+        k_descale=np.full((B, HKV), 2.0), v_descale=np.array(3.0),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ["bhsd", "bshd"])
+@pytest.mark.parametrize("kind", ["paged", "packed", "float8"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("guard", ["zeros", "nan"])
+def test_options(layout: Layout, kind: str, order: Order, guard: Guard) -> None:
+    """In every layout they hold what they should, under their own guards."""
+    x = with_options(layout, kind)
+    plan, buffer, got = lay(x, guard, order)
+    expected = {
+        "paged": {"alibi_slopes", "sinks", "block_table", "cache_seqlens"},
+        "packed": {"cu_seqlens_q", "cu_seqlens_k"},
+        "float8": {"q_descale", "k_descale", "v_descale"},
+    }
+    assert {*got} - {"q", "k", "v"} == expected[kind]
+    for storage in plan.storages:
+        (name,) = storage.names if len(storage.names) == 1 else ("",)
+        if name not in expected[kind]:
+            continue
+        assert same_bits(got[name], x.option_tensors[name].astype(np.float64)), name
+        assert str(got[name].dtype) == f"torch.{storage.dtype}"
+        assert got[name].tolist() == tensors.keywords(x)[name].tolist()
+        around = np.ones(storage.end - storage.begin, bool)
+        itemsize = arena.NUMPY_DTYPES[storage.dtype].itemsize
+        view = next(v for v in plan.views if v.name == name)
+        for index in np.ndindex(*view.shape):
+            at = view.offset + sum(i * s for i, s in zip(index, view.strides, strict=True))
+            first = storage.start - storage.begin + at * itemsize
+            around[first : first + itemsize] = False
+        outside = buffer[storage.begin : storage.end][around]
+        assert outside.size >= 2 * arena.GUARD
+        if storage.dtype == "float32":
+            assert np.isnan(outside.view(np.float32)).all() == (guard == "nan")
+        else:
+            assert {*outside.view(np.int32)} == {arena.beside(x, name, guard)}
+
+
+def test_strides_of_options() -> None:
+    def strides(layout: Layout, name: str, kind: str = "paged") -> tuple[tuple[int, ...], object]:
+        t = lay(with_options(layout, kind))[2][name]
+        return t.stride(), t.storage_offset()
+
+    assert strides("contiguous", "block_table") == ((3, 1), 0)
+    assert strides("padded", "block_table") == ((3 + arena.PAD_CHANNELS, 1), 0)
+    assert strides("strided", "block_table") == ((3 + arena.PAD_CHANNELS, 1), 0)
+    assert strides("offset", "block_table") == ((3, 1), 1)
+    assert strides("contiguous", "alibi_slopes") == ((1,), 0)
+    assert strides("padded", "alibi_slopes") == ((1 + arena.PAD_ROWS,), 0)
+    assert strides("strided", "alibi_slopes") == ((2,), 0)
+    assert strides("offset", "sinks") == ((1,), 1)
+    assert strides("contiguous", "sinks") == ((1,), 0)
+    for layout in ("expanded_batch", "expanded_heads"):
+        assert strides(layout, "sinks") == ((0,), 0)
+        assert strides(layout, "alibi_slopes") == ((1,), 0)
+        assert strides(layout, "k_descale", "float8") == ((0, 0), 0)
+    assert strides("contiguous", "k_descale", "float8") == ((HKV, 1), 0)
+    assert strides("transposed", "q_descale", "float8") == ((HKV * LQ, 1, HKV), 0)
+    row = LQ + arena.PAD_CHANNELS
+    assert strides("padded", "q_descale", "float8") == ((HKV * row, row, 1), 0)
+    assert strides("strided", "q_descale", "float8") == ((2 * HKV * LQ, 2 * LQ, 2), 0)
+    for layout in LAYOUTS:
+        assert strides(layout, "cache_seqlens") == ((1,), 0)
+        assert strides(layout, "cu_seqlens_k", "packed") == ((1,), 0)
+
+
+def test_what_lies_around_lengths_is_valid_and_differs() -> None:
+    x, packed = with_options(), with_options(kind="packed")
+    assert arena.beside(x, "block_table", "zeros") == 0
+    assert arena.beside(x, "block_table", "nan") == 5  # which no sequence names
+    assert arena.beside(x, "cache_seqlens", "nan") == 6
+    assert arena.beside(packed, "cu_seqlens_q", "nan") == LQ
+    assert arena.beside(packed, "cu_seqlens_k", "nan") == LK
+    full = x.with_(pages=Pages(2, 5, np.array([[3, 1, 2], [0, 4, 1]])))
+    assert arena.beside(full, "block_table", "nan") == 4
+
+
+@pytest.mark.parametrize("kind", ["paged", "packed", "float8"])
+def test_changed_options_are_named(kind: str) -> None:
+    x = with_options("padded", kind)
+    plan, buffer, got = lay(x)
+    clean = buffer.copy()
+    for name in x.option_tensors:
+        buffer[:] = clean
+        got[name].add_(1)
+        assert arena.changed(plan, clean, buffer) == (name,)
+        buffer[:] = clean
+        storage = next(s for s in plan.storages if s.names == (name,))
+        buffer[storage.start - 1] ^= 1  # what lies before it
+        assert arena.changed(plan, clean, buffer) == (name,)
 
 
 def test_plans_are_shared() -> None:

@@ -551,7 +551,7 @@ def compare(tensors: dict[str, torch.Tensor], x: Inputs, guard: str, order: Any)
     assert {view.name for view in plan.views} == set(tensors)
     for view in plan.views:
         given, values = tensors[view.name], getattr(x, view.name)
-        if order == "bshd" and view.name != "mask":
+        if order == "bshd" and view.name in arena.HEADED:
             values = values.swapaxes(1, 2)
         dtype = plan.storages[view.storage].dtype
         assert str(given.dtype) == f"torch.{dtype}"
@@ -568,7 +568,60 @@ def compare(tensors: dict[str, torch.Tensor], x: Inputs, guard: str, order: Any)
             assert around[-64:].isnan().all()
 
 
-@pytest.mark.parametrize("dtype", [*NUMPY_DTYPES])
+OPTIONED = replace(
+    NORMALS, heads=4, kv_heads=2, alibi_slopes=Fill("stairs", level=0.5, base=0.25),
+    sinks=Fill(level=1.5),
+)  # fmt: skip
+
+
+def optioned(
+    query: Any, key: Any, value: Any, enable_gqa: bool = False, alibi_slopes: Any = None,
+    sinks: Any = None, block_table: Any = None, cache_seqlens: Any = None,
+    cu_seqlens_q: Any = None, cu_seqlens_k: Any = None,
+) -> Any:  # fmt: skip
+    raise AssertionError("only its signature counts")
+
+
+@pytest.mark.parametrize("order", ["bhsd", "bshd"])
+@pytest.mark.parametrize("name", ["agreement", "poison_memory"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_same_options(layout: Any, name: str, order: Any) -> None:
+    """Options lie in memory as they lay, and where NaN lay around them, it does."""
+    kernel = Kernel(optioned, layout=order)
+    target = replace(describe(kernel)[1], spec="heard.py:attention", wrapped=False)
+    paged = replace(
+        OPTIONED, batch=2, len_k=12, seqlens_k=(5, 8), page=3, spare=2, seed=11
+    )  # fmt: skip
+    packed = replace(OPTIONED, len_q=6, len_k=9, seqlens_q=(2, 0, 4), seqlens_k=(4, 1, 4))
+    for problem in (OPTIONED, paged, packed):
+        problem = replace(problem, layout=layout)
+        example = of_worst(name, problem)
+        heard = Heard()
+        play(script(example, target, "repro.safetensors"), heard)
+        wanted = expected_calls(example, target)
+        assert len(heard.calls) == len(wanted)
+        for (_, options), (x, guard) in zip(heard.calls, wanted, strict=True):
+            plan = arena.plan(arena.key_of(x, order))
+            for view in plan.views:
+                if view.name not in x.option_tensors:
+                    continue
+                given = options[view.name]
+                assert str(given.dtype) == f"torch.{plan.storages[view.storage].dtype}"
+                assert given.tolist() == x.option_tensors[view.name].tolist()
+                own = [s for s, n in zip(given.stride(), view.shape, strict=True) if n > 1]
+                assert own == [s for s, n in zip(view.strides, view.shape, strict=True) if n > 1]
+                assert (given.storage_offset() - view.offset) % 128 == 0
+                if guard == "nan":
+                    around = torch.empty(0, dtype=given.dtype).set_(given.untyped_storage())
+                    first = around[:128].tolist()
+                    if given.dtype == torch.int32:
+                        assert {*first} == {arena.beside(x, view.name, "nan")}
+                    else:
+                        assert all(map(math.isnan, first))
+
+
+# "int32" is that of options, which are written as lists.
+@pytest.mark.parametrize("dtype", sorted({*NUMPY_DTYPES} - {"int32"}))
 def test_literals(dtype: str) -> None:
     """Every bit of a dtype survives each way of writing it."""
     fmt = flashcheck.formats.FORMATS.get(dtype)

@@ -15,8 +15,8 @@ import pytest
 import torch
 import torch.utils.deterministic
 
-from flashcheck.inputs import LAYOUTS, Inputs, Layout
-from flashcheck.kernel import TargetError
+from flashcheck.inputs import LAYOUTS, Inputs, Layout, Pages
+from flashcheck.kernel import Kernel, TargetError
 from flashcheck.worker import Call, InProcess, Worker
 
 # What it does is told by the first element of q.
@@ -187,6 +187,36 @@ def test_modified_inputs(naughty: Worker) -> None:
     assert naughty.call(Call(inputs(5))).modified == ("v",)
     assert naughty.call(Call(inputs(15))).modified == ("v",)  # written before its start
     assert naughty.call(Call(inputs())).modified == ()
+
+
+OPTIONS = ("alibi_slopes", "sinks", "block_table", "cache_seqlens", "cu_seqlens_q", "cu_seqlens_k")
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("layout", ["contiguous", "padded"])
+def test_modified_options(name: str, layout: Layout) -> None:
+    """What a kernel is passed as an option is compared after the call too."""
+
+    def careless(query: Any, key: Any, value: Any, *, what: Any = None, **given: Any) -> Any:
+        if what is not None:
+            given[what].add_(1)
+        return query.clone()
+
+    kernel = Kernel(
+        careless, options=OPTIONS, configs={"clean": {}, "wrong": {"what": name}}
+    )  # fmt: skip
+    x = inputs(layout=layout)
+    if name.startswith("cu_"):
+        x = x.with_(q=x.q[:1], k=x.k[:1], v=x.v[:1], seqlens_q=(1, 3), seqlens_k=(4, 0))
+    elif name in ("alibi_slopes", "sinks"):
+        changes: Any = {name: np.array([0.5, 2.0])}
+        x = x.with_(**changes)
+    else:
+        x = x.with_(seqlens_k=(3, 4), pages=Pages(2, 5, np.array([[0, 3], [4, 1]])))
+    with InProcess(kernel) as runner:
+        assert runner.call(Call(x, "clean", "nan")).modified == ()
+        reply = runner.call(Call(x, "wrong"))
+        assert (reply.status, reply.modified) == ("ok", (name,))
 
 
 def test_refusals_and_errors(naughty: Worker) -> None:
