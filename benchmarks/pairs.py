@@ -5,7 +5,8 @@
 Problems are drawn as the gate draws them, for a kernel that is taken to name these two options
 alone, and those that use both are kept, until a cell has CHECKS checks: agreement and the laws
 that apply, in turn. Every check is judged by oracle and bound. A cell is checks, or failed of
-checks; x, a pair that the kernel contract excludes; -, an option that the kernel lacks.
+checks; x, a pair that is never asked: the kernel contract excludes it, or, for a mask in a packed
+batch or on a paged cache, flashcheck makes no such calls; -, an option that the kernel lacks.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from multiprocessing import get_context
 
 from page import head
 
+from flashcheck.kernel import COMPANIONS
 from flashcheck.law import Subject, laws
 from flashcheck.probe import probe
 from flashcheck.problem import Problem
@@ -41,10 +43,6 @@ DRAWN = 120
 ROUNDS = 12
 """Draws after which a cell is left as it is."""
 
-TOGETHER = {
-    "cu_seqlens_q": ("cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"),
-    "block_table": ("cache_seqlens",),
-}
 OPTIONS = (
     "scale", "is_causal", "bool mask", "additive mask", "enable_gqa", "window_size", "softcap",
     "alibi_slopes", "sinks", "num_splits", "cu_seqlens_q", "block_table",
@@ -80,14 +78,14 @@ def uses(problem: Problem, option: str) -> bool:
     """Whether the problem has the option at a value that changes something."""
     if option.endswith(" mask"):
         mask = problem.mask
-        return mask is not None and mask.kind == option.split()[0].replace("boolean", "bool")
+        return mask is not None and mask.kind == option.split()[0]
     return option in problem.inputs().used
 
 
 def restricted(space: Space, pair: tuple[str, str]) -> Space:
     """The problems of a kernel that names these two options alone."""
     names = {named(option) for option in pair}
-    names |= {more for name in names for more in TOGETHER.get(name, ())}
+    names |= {more for name in names for more in COMPANIONS.get(name, ())}
     pages = space.pages if "block_table" in names else ()
     return replace(space, options=frozenset(names), pages=pages)
 

@@ -286,6 +286,12 @@ def _untested(
     lines += [f"{dtype}: refused ({message})" for dtype, message in refused]
     for message, features in prober.messages.items():
         lines.append(f"{_join(features)}: refused ({message})")
+    taken = {option for space in spaces.values() for option in space.options}
+    sequences = [option for option in COMPANIONS if option in taken]
+    if "attn_mask" in taken and sequences:
+        lines.append(
+            f"attn_mask together with {' or '.join(sequences)}: flashcheck makes no such calls"
+        )
     if spaces and not prober.lse:
         lines.append(
             "lse: it is not returned, which hides faults that only the lse shows (a normalizer "
@@ -298,12 +304,12 @@ def _untested(
         )
     if target.note is not None:
         lines.append(target.note)
-    lines += _backward(prober)
+    lines += _backward(prober, sequences)
     return lines
 
 
-def _backward(prober: _Prober) -> list[str]:
-    """What of the backward is not tested."""
+def _backward(prober: _Prober, sequences: list[str]) -> list[str]:
+    """What of the backward is not tested. `sequences`: the options that it takes for them."""
     if prober.target.kernel.backward is False:
         return ["backward: the kernel declares backward=False"]
     found = prober.backward
@@ -314,7 +320,10 @@ def _backward(prober: _Prober) -> list[str]:
         return ["backward: no dtype was tried that it is tested in"]
     lines = []
     if "" in dtypes:
-        lines.append("backward: gradients through lse, and those of anything but q, k and v")
+        beside = f", and all beside {' or '.join(sequences)}" if sequences else ""
+        lines.append(
+            f"backward: gradients through lse, and those of anything but q, k and v{beside}"
+        )
     for message, names in dtypes.items():
         where = "" if len(names) == len(found) else f" in {', '.join(names)}"
         kind, _, rest = message.partition(": ")

@@ -305,3 +305,23 @@ def test_no_splits(kernel: str) -> None:
     for splits in (0, -1):
         with pytest.raises(ValueError, match=rf"num_splits is {splits}; it must be 1 or more"):
             attention(q, q, q, num_splits=splits)
+
+
+def test_what_sequences_leave_untested() -> None:
+    """A mask beside them, and gradients: the report says so of kernels that take them."""
+
+    def said(kernel: Any) -> str:
+        runner = InProcess(kernel)
+        return "\n".join(probe(runner, runner.start(), ("float32",)).untested)
+
+    masks = "attn_mask together with cu_seqlens_q or block_table: flashcheck makes no such calls"
+    assert masks in said("fp32_stats")
+    assert "attn_mask together" not in said(required)
+
+    def packed(query: Any, key: Any, value: Any, *, cu_seqlens_q: Any = None, **_: Any) -> Any:
+        return softmax(query, key, value)
+
+    options = ("cu_seqlens_q", "cu_seqlens_k")
+    text = said(Kernel(packed, options=options, backward=True))
+    assert "but q, k and v, and all beside cu_seqlens_q" in text
+    assert "beside" not in said(Kernel(softmax, options=(), backward=True))
