@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from flashcheck import reduction
+from flashcheck import defect, reduction
 from flashcheck.inputs import Inputs
 from flashcheck.law import Law, Subject
 from flashcheck.problem import Problem, elements
@@ -19,6 +19,7 @@ from flashcheck.reduction import reduce_captured
 from flashcheck.search import Failure
 from flashcheck.sentence import describe
 from flashcheck.shrink import MAX_RUNS, MAX_SECONDS, shrink
+from flashcheck.simpler import in_dtype
 from flashcheck.verdict import Check, Verdict
 
 MAX_CAUSES = 10
@@ -31,7 +32,8 @@ CANDIDATES = 6
 class Cause:
     """One cause: the shrunk problem with its check, and who else failed by it.
 
-    captured, regression: as in `Failure`; the tensors are reduced.
+    captured, regression: as in `Failure`; the tensors are reduced. unshrunk: why the problem is
+    as it was found, where flashcheck itself failed to shrink it, else "".
     """
 
     dtype: str
@@ -45,6 +47,7 @@ class Cause:
     dtypes: tuple[str, ...]
     captured: Inputs | None = None
     regression: str = ""
+    unshrunk: str = ""
 
 
 def causes(
@@ -74,23 +77,15 @@ def causes(
             left = [f for f in left if f not in same]
             yield _captured(same, subjects, stop, max_runs)
             continue
-        trial = _clearest(recipes, subjects, agreement)
-        seconds = max(1.0, min(MAX_SECONDS, stop - time.monotonic()))
-        # A process that dies or hangs costs seconds a run.
-        runs = {"timeout": 3, "process died": 6}.get(trial.check.symptom, MAX_RUNS)
-        runs = runs if max_runs is None else max_runs
-        problem = shrink(
-            replace(trial.failure.problem, dtype=trial.dtype),
-            trial.fails,
-            subjects[trial.dtype].space,
-            max_runs=runs,
-            max_seconds=seconds,
-        )
-        config = trial.config
-        final = trial.law.check(subjects[trial.dtype].case(problem, config))
-        if not final.failed:
-            # It does not fail again: keep what was seen.
+        unshrunk = ""
+        try:
+            trial = _clearest(recipes, subjects, agreement)
+            problem, final = _shrunk(trial, stop, max_runs)
+        except Exception as error:
+            trial = _as_found(recipes[0], subjects)
             problem, final = trial.failure.problem, trial.check
+            unshrunk = defect.told("find a smaller problem", error)
+        config = trial.config
         # A head size that shrank apart from that of V is no need.
         needs = features(problem) & features(trial.failure.problem)
         same = [f for f in left if _looks(f.check) == _looks(trial.failure.check)]
@@ -116,7 +111,32 @@ def causes(
             properties=tuple(dict.fromkeys(f.law.name for f in same)),
             dtypes=tuple(dict.fromkeys(f.dtype for f in same)),
             regression=trial.failure.regression,
+            unshrunk=unshrunk,
         )
+
+
+def _shrunk(trial: _Trial, stop: float, max_runs: int | None) -> tuple[Problem, Check]:
+    """The smallest problem found that fails like the trial's, and how it fails."""
+    seconds = max(1.0, min(MAX_SECONDS, stop - time.monotonic()))
+    # A process that dies or hangs costs seconds a run.
+    runs = {"timeout": 3, "process died": 6}.get(trial.check.symptom, MAX_RUNS)
+    subject = trial.subjects[trial.dtype]
+    problem = shrink(
+        in_dtype(trial.failure.problem, trial.dtype),
+        trial.fails,
+        subject.space,
+        max_runs=runs if max_runs is None else max_runs,
+        max_seconds=seconds,
+    )
+    final = trial.law.check(subject.case(problem, trial.config))
+    if final.failed:
+        return problem, final
+    # It does not fail again: keep what was seen.
+    return trial.failure.problem, trial.check
+
+
+def _as_found(failure: Failure, subjects: Mapping[str, Subject]) -> _Trial:
+    return _Trial(failure, failure.law, failure.check, failure.config, subjects, (failure.dtype,))
 
 
 def _captured(
@@ -125,11 +145,15 @@ def _captured(
     """The cause of failures on captured tensors, those of the first cut down."""
     first = same[0]
     assert first.captured is not None
-    problem, captured, check = reduce_captured(
-        subjects[first.dtype], first.law, first.problem, first.captured, first.config, first.check,
-        max_runs=reduction.MAX_RUNS if max_runs is None else max_runs,
-        max_seconds=max(1.0, min(reduction.MAX_SECONDS, stop - time.monotonic())),
-    )  # fmt: skip
+    problem, captured, check, unshrunk = first.problem, first.captured, first.check, ""
+    try:
+        problem, captured, check = reduce_captured(
+            subjects[first.dtype], first.law, problem, captured, first.config, check,
+            max_runs=reduction.MAX_RUNS if max_runs is None else max_runs,
+            max_seconds=max(1.0, min(reduction.MAX_SECONDS, stop - time.monotonic())),
+        )  # fmt: skip
+    except Exception as error:
+        unshrunk = defect.told("cut these tensors down", error)
     return Cause(
         dtype=first.dtype,
         problem=problem,
@@ -142,6 +166,7 @@ def _captured(
         dtypes=tuple(dict.fromkeys(f.dtype for f in same)),
         captured=captured,
         regression=first.regression,
+        unshrunk=unshrunk,
     )
 
 
@@ -162,7 +187,7 @@ class _Trial:
 
     def fails(self, problem: Problem) -> bool:
         """Whether a problem fails in the same way in all of the dtypes."""
-        return all(_fails(self, replace(problem, dtype=d), self.subjects[d]) for d in self.dtypes)
+        return all(_fails(self, in_dtype(problem, d), self.subjects[d]) for d in self.dtypes)
 
 
 def _fails(trial: _Trial, problem: Problem, subject: Subject) -> bool:
@@ -196,7 +221,7 @@ def _clearest(left: Sequence[Failure], subjects: Mapping[str, Subject], agreemen
         others = [
             d
             for d in (subjects if len(alike) > 1 else ())
-            if d != failure.dtype and _fails(trial, replace(failure.problem, dtype=d), subjects[d])
+            if d != failure.dtype and _fails(trial, in_dtype(failure.problem, d), subjects[d])
         ]
         # float32 shows most, if it is among them.
         dtypes = sorted([failure.dtype, *others], key=lambda d: (d != "float32", d))
@@ -241,6 +266,10 @@ def features(p: Problem) -> frozenset[str]:
         found.add("heads")
     if p.len_k == 0:
         found.add("no keys")
+    if p.packed:
+        found.add("cu_seqlens_q")
+    if p.page:
+        found.add("block_table")
     if p.dim_v != p.dim and p.dim_v != 1:
         found.add("Dv != D")
     return frozenset(found)

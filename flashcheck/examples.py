@@ -129,18 +129,20 @@ class Example:
         shapes = describe(self.problem).split("; q = ")[0]
         return shapes.replace("(nothing hidden)", "(captured)") + "; captured tensors"
 
+    def brief(self) -> str:
+        """The failure without an explanation."""
+        lines = [
+            f"{self.name}  {self.dtype}  {self.property}  {self.id}",
+            f"  {self.check.verdict}: {self.check.message}",
+            f"  {self.sentence}",
+            *(f"  {sentence}" for sentence in self.contrast),
+            f"  flashcheck replay {self.id}",
+        ]
+        return "\n".join(lines)
+
     def render(self) -> str:
         """The explanation and where it was recorded, for the terminal."""
-        text = self.text.rstrip()
-        if not text:
-            lines = [
-                f"{self.name}  {self.dtype}  {self.property}  {self.id}",
-                f"  {self.check.verdict}: {self.check.message}",
-                f"  {self.sentence}",
-                *(f"  {sentence}" for sentence in self.contrast),
-                f"  flashcheck replay {self.id}",
-            ]
-            text = "\n".join(lines)
+        text = self.text.rstrip() or self.brief()
         recorded = [f"  {line}" for line in environments.lines(self.environment)]
         return "\n".join([text, "", "  recorded with", *(f"  {x}" for x in recorded)])
 

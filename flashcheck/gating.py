@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from flashcheck import environment
+from flashcheck import defect, environment
 from flashcheck import regressions as kept
 from flashcheck.budget import Budget
 from flashcheck.causes import Cause, causes
@@ -329,44 +329,19 @@ class _Run:
         failures = [f for search in searches for f in search.failures]
         runs = 0 if interrupted else None
         for cause in causes(failures, subjects, self.laws[0], max_runs=runs):
-            found = self._found(target, subjects, cause)
-            self.tally.failures.append(found)
-            self.emit(found)
+            example = self._example(target, subjects[cause.dtype], cause)
+            # First of all: what follows runs the kernel again, and may take long or be stopped.
+            save(example, self.examples)
+            try:
+                example = self._explained(target, subjects, cause, example)
+            except KeyboardInterrupt:
+                self._found(target, cause, example)
+                raise
+            save(example, self.examples)
+            self._found(target, cause, example)
 
-    def _found(self, target: Target, subjects: dict[str, Subject], cause: Cause) -> FailureFound:
-        example = Example(
-            problem=cause.problem,
-            captured=cause.captured,
-            target=target.spec,
-            name=target.name,
-            source=target.source,
-            config=cause.config,
-            device=subjects[cause.dtype].device,
-            property=cause.law.name,
-            check=cause.check,
-            seed=self.seed,
-            found=cause.found if cause.captured is None else None,
-            environment=self.environment,
-            mask_forms=subjects[cause.dtype].space.mask_forms,
-            dense=subjects[cause.dtype].space.dense,
-        )
-        words = explain(
-            subjects[cause.dtype],
-            cause.law,
-            cause.problem,
-            cause.config,
-            cause.check,
-            example_id=example.id,
-            command=self._again(target, cause.dtype),
-            other_dtypes=subjects,
-            captured=cause.captured,
-        )
-        text = words.text
-        if cause.regression:
-            text += f"\n  seen first on the regression {cause.regression}"
-        example = replace(example, contrast=words.contrast, text=text)
-        save(example, self.examples)
-        return FailureFound(
+    def _found(self, target: Target, cause: Cause, example: Example) -> None:
+        found = FailureFound(
             target=target.name,
             dtype=cause.dtype,
             example_id=example.id,
@@ -376,10 +351,56 @@ class _Run:
             count=cause.count,
             properties=cause.properties,
             dtypes=cause.dtypes,
-            contrast=words.contrast,
-            text=text,
+            contrast=example.contrast,
+            text=example.text,
             found=cause.found,
         )
+        self.tally.failures.append(found)
+        self.emit(found)
+
+    def _example(self, target: Target, subject: Subject, cause: Cause) -> Example:
+        return Example(
+            problem=cause.problem,
+            captured=cause.captured,
+            target=target.spec,
+            name=target.name,
+            source=target.source,
+            config=cause.config,
+            device=subject.device,
+            property=cause.law.name,
+            check=cause.check,
+            seed=self.seed,
+            found=cause.found if cause.captured is None else None,
+            environment=self.environment,
+            mask_forms=subject.space.mask_forms,
+            dense=subject.space.dense,
+        )
+
+    def _explained(
+        self, target: Target, subjects: dict[str, Subject], cause: Cause, example: Example
+    ) -> Example:
+        """The example with its explanation, or with why there is none."""
+        contrast: tuple[str, ...] = ()
+        try:
+            words = explain(
+                subjects[cause.dtype],
+                cause.law,
+                cause.problem,
+                cause.config,
+                cause.check,
+                example_id=example.id,
+                command=self._again(target, cause.dtype),
+                other_dtypes=subjects,
+                captured=cause.captured,
+            )
+            text, contrast = words.text, words.contrast
+        except Exception as error:
+            text = f"{example.brief()}\n  {defect.told('explain this failure', error)}"
+        if cause.unshrunk:
+            text += f"\n  {cause.unshrunk}"
+        if cause.regression:
+            text += f"\n  seen first on the regression {cause.regression}"
+        return replace(example, contrast=contrast, text=text)
 
     def _again(self, target: Target, dtype: str) -> str:
         """The command that repeats the search that found a failure."""

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 def describe(p: Problem) -> str:
     """One sentence: shapes, options, then what q, k and v hold."""
-    shapes = [_count(p.len_q, "query", "queries"), _count(p.len_k, "key", "keys")]
+    room = "room for " if p.page else ""
+    shapes = [_count(p.len_q, "query", "queries"), room + _count(p.len_k, "key", "keys")]
     shapes.append(f"head size {p.dim}" + (f" (v {p.dim_v})" if p.dim_v != p.dim else ""))
     if p.batch > 1:
         shapes.append(f"batch {p.batch}")
@@ -46,8 +47,10 @@ def describe(p: Problem) -> str:
             per = f"block of {p.descale_block}" if p.descale_per == "block" else p.descale_per
             shapes.append(f"{name} for each {per} {describe_fill(factor, name)}")
     if p.page:
-        lengths = ", ".join(map(str, p.seqlens_k))
-        shapes.append(f"pages of {p.page} holding {lengths} keys")
+        *others, last = map(str, p.seqlens_k)
+        lengths = f"{', '.join(others)} and {last}" if others else last
+        held = "key" if p.seqlens_k == (1,) else "keys"
+        shapes.append(f"pages of {p.page} holding {lengths} {held}")
     if p.layout != "contiguous":
         shapes.append(f"{p.layout.replace('_', ' ')} layout")
     parts = [f"{n} = {describe_fill(f, n)}" for n, f in (("q", p.q), ("k", p.k), ("v", p.v))]

@@ -7,6 +7,7 @@ are legal in both, and kernels go wrong where one sequence ends and the next beg
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -75,6 +76,77 @@ def paged(p: Problem, page: int, aligned: bool) -> Problem:
         p, mask=None, is_causal=causal, len_k=keys, seqlens_k=lens, page=page,
         spare=rng.choice((0, 1, 3)),
     )  # fmt: skip
+
+
+Lengths = tuple[int, int]
+"""Queries and keys of a sequence."""
+
+
+def lengths(p: Problem) -> list[Lengths]:
+    """(queries, keys) of each sequence; a call without sequences counts as one."""
+    queries = p.seqlens_q or (p.len_q,) * max(len(p.seqlens_k), 1)
+    return list(zip(queries, p.seqlens_k or (p.len_k,), strict=True))
+
+
+def with_lengths(p: Problem, of_each: Sequence[Lengths]) -> Problem:
+    """The problem with sequences of such lengths, in the form that it has.
+
+    A call without sequences takes one. On a paged cache all have as many queries, the most that
+    is asked for, and pages are added where keys need them. Raises ProblemError where no query
+    is left.
+    """
+    queries, keys = (tuple(n) for n in zip(*of_each, strict=True))
+    if p.page:
+        room = max(p.len_k, _whole_pages(max(keys), p.page))
+        return replace(p, batch=len(keys), len_q=max(queries), len_k=room, seqlens_k=keys)
+    if p.packed:
+        return replace(p, len_q=sum(queries), len_k=sum(keys), seqlens_q=queries, seqlens_k=keys)
+    ((len_q, len_k),) = of_each
+    return replace(p, len_q=len_q, len_k=len_k)
+
+
+def with_length(
+    p: Problem, at: int = 0, *, queries: int | None = None, keys: int | None = None
+) -> Problem:
+    """The problem with other queries or keys in sequence `at`; on a paged cache the queries are
+    those of all."""
+    of_each = lengths(p)
+    of_each[at] = (
+        of_each[at][0] if queries is None else queries,
+        of_each[at][1] if keys is None else keys,
+    )
+    if queries is not None and p.page:
+        of_each = [(queries, k) for _, k in of_each]
+    return with_lengths(p, of_each)
+
+
+def fewest_slots(p: Problem) -> int:
+    """The keys of the pages that the longest sequence of a paged cache needs, one at least."""
+    return _whole_pages(max(1, *p.seqlens_k), p.page)
+
+
+def _whole_pages(keys: int, page: int) -> int:
+    return -(-keys // page) * page
+
+
+def plain(p: Problem, at: int = 0) -> Problem:
+    """Sequence `at` as a call of its own, neither packed nor paged."""
+    queries, keys = lengths(p)[at]
+    return replace(
+        p, batch=1 if p.seqlens_k else p.batch, len_q=queries, len_k=keys, seqlens_q=(),
+        seqlens_k=(), longest=(0, 0), page=0, spare=0,
+    )  # fmt: skip
+
+
+def sequence_of(p: Problem, batch: int, query: int) -> int:
+    """The sequence of a row; 0 for a call without sequences and for rows that are not there."""
+    if p.page:
+        return batch if batch < len(p.seqlens_k) else 0
+    for at, n in enumerate(p.seqlens_q):
+        if query < n:
+            return at
+        query -= n
+    return 0
 
 
 def _cut(rng: random.Random, total: int, n: int) -> list[int]:

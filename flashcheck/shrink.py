@@ -82,7 +82,7 @@ class _Shrinker:
 
     def _accept(self, candidate: Problem) -> bool:
         """Try a candidate once; keep it if it fails."""
-        if candidate in self.tried or not self._legal(candidate):
+        if candidate in self.tried or not self.space.takes(candidate):
             return False
         self.tried.add(candidate)
         if self.runs <= 0 or time.monotonic() > self.deadline:
@@ -92,20 +92,6 @@ class _Shrinker:
             self.best = candidate
             return True
         return False
-
-    def _legal(self, p: Problem) -> bool:
-        space = self.space
-        if not p.seqlens_k and not space.dense:
-            return False
-        if p.dim not in space.head_dims or (p.dim_v != p.dim and not space.dim_v_differs):
-            return False
-        if p.len_k == 0 and not space.empty_keys:
-            return False
-        queries = p.seqlens_q or (p.len_q,) * p.batch
-        unequal = queries != (p.seqlens_k or (p.len_k,) * p.batch)
-        if p.is_causal and unequal and p.placed and not space.aligned:
-            return False  # two options that are aligned differently
-        return p.scale is not None or space.scale_none
 
     def _first_of(self, candidates: Callable[[Problem], Iterator[Problem]]) -> None:
         """Take the first simplification that fails, from the new problem on, to the end."""

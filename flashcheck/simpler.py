@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from flashcheck.fills import Fill
+from flashcheck.formats import FLOAT8
 from flashcheck.inputs import DESCALES
 from flashcheck.masks import Mask
 from flashcheck.problem import Problem
+from flashcheck.sequences import Lengths, fewest_slots, lengths, plain, with_lengths
 
 
 def without_options(p: Problem) -> Iterator[Problem]:
@@ -58,20 +60,11 @@ def without_options(p: Problem) -> Iterator[Problem]:
 
 def fewer_sequences(p: Problem) -> Iterator[Problem]:
     """As a plain call of one sequence; without one of the sequences; without what is left over."""
-    queries = p.seqlens_q or (p.len_q,) * len(p.seqlens_k)
-    for q, k in zip(queries, p.seqlens_k, strict=True):
-        if q:
-            yield replace(
-                p, batch=1, len_q=q, len_k=k, seqlens_q=(), seqlens_k=(), longest=(0, 0), page=0,
-                spare=0,
-            )  # fmt: skip
-    if len(p.seqlens_k) > 1:
-        for at in range(len(p.seqlens_k)):
-            yield from _dealt(
-                p,
-                p.seqlens_q[:at] + p.seqlens_q[at + 1 :],
-                p.seqlens_k[:at] + p.seqlens_k[at + 1 :],
-            )
+    each = lengths(p)
+    yield from (plain(p, at) for at, (queries, _) in enumerate(each) if queries)
+    if len(each) > 1:
+        for at in range(len(each)):
+            yield from _dealt(p, each[:at] + each[at + 1 :])
     if p.longest != (0, 0):
         yield replace(p, longest=(0, 0))
     if p.spare:
@@ -79,21 +72,24 @@ def fewer_sequences(p: Problem) -> Iterator[Problem]:
 
 
 def shorter_sequences(p: Problem) -> Iterator[Problem]:
-    """One sequence with fewer queries, or keys, or both; smaller pages."""
-    for at, n in enumerate(p.seqlens_q):
-        for fewer in _fewer(n):
-            queries = _with_length(p.seqlens_q, at, fewer)
-            yield from _dealt(p, queries, p.seqlens_k)
-            if p.seqlens_k[at] > fewer:
-                yield from _dealt(p, queries, _with_length(p.seqlens_k, at, fewer))
-    for at, n in enumerate(p.seqlens_k):
-        for fewer in _fewer(n):
-            yield from _dealt(p, p.seqlens_q, _with_length(p.seqlens_k, at, fewer))
+    """One sequence with fewer queries, or keys, or both; fewer pages."""
+    each = lengths(p)
+
+    def other(at: int, queries: int, keys: int) -> Iterator[Problem]:
+        return _dealt(p, [*each[:at], (queries, keys), *each[at + 1 :]])
+
+    for at, (queries, keys) in enumerate(each):
+        for fewer in _fewer(queries) if p.packed else ():
+            yield from other(at, fewer, keys)
+            if keys > fewer:
+                yield from other(at, fewer, fewer)
+    for at, (queries, keys) in enumerate(each):
+        for fewer in _fewer(keys):
+            yield from other(at, queries, fewer)
     if p.page:
         yield from (replace(p, len_q=n) for n in _fewer(p.len_q) if n)
-        fewest = max(1, -(-max(p.seqlens_k) // p.page)) * p.page
-        if fewest < p.len_k:
-            yield replace(p, len_k=fewest)
+        if fewest_slots(p) < p.len_k:
+            yield replace(p, len_k=fewest_slots(p))
 
 
 def _fewer(n: int) -> Iterator[int]:
@@ -101,16 +97,10 @@ def _fewer(n: int) -> Iterator[int]:
     yield from (m for m in dict.fromkeys((0, 1, n // 2, n - 1)) if 0 <= m < n)
 
 
-def _with_length(lengths: tuple[int, ...], at: int, n: int) -> tuple[int, ...]:
-    return (*lengths[:at], n, *lengths[at + 1 :])
-
-
-def _dealt(p: Problem, queries: tuple[int, ...], keys: tuple[int, ...]) -> Iterator[Problem]:
+def _dealt(p: Problem, of_each: list[Lengths]) -> Iterator[Problem]:
     """The problem with such sequences, where it is one."""
-    if p.page:
-        yield replace(p, batch=len(keys), seqlens_k=keys)
-    elif sum(queries):
-        yield replace(p, len_q=sum(queries), len_k=sum(keys), seqlens_q=queries, seqlens_k=keys)
+    if any(queries for queries, _ in of_each):
+        yield with_lengths(p, of_each)
 
 
 def bias_in_scores(p: Problem) -> Iterator[Problem]:
@@ -265,6 +255,12 @@ def number_cost(x: float) -> tuple[int, float, bool]:
         return 0, size, x < 0
     simple = math.frexp(size)[0] == 0.5
     return (1 if simple else 2), abs(math.log2(size)), x < 0
+
+
+def in_dtype(p: Problem, dtype: str) -> Problem:
+    """The problem in another dtype; only float8 has factors."""
+    changes: dict[str, Any] = {} if dtype in FLOAT8 else dict.fromkeys(DESCALES)
+    return replace(p, dtype=dtype, **changes)
 
 
 def with_fill(p: Problem, name: str, fill: Fill) -> Problem:

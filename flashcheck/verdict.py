@@ -12,6 +12,8 @@ from typing import Any
 
 import hypothesis
 
+from flashcheck import defect
+
 
 class Verdict(enum.StrEnum):
     """The outcome of a check (see docs/contract.md)."""
@@ -102,9 +104,13 @@ class CheckFailed(AssertionError):
     @cached_property
     def _text(self) -> str:
         # Only when it is read: a shrinking test raises this hundreds of times and shows one.
-        if self.check.explain is not None:
+        plain = self.check.message or f"{self.check.property}: {self.check.verdict}"
+        if self.check.explain is None:
+            return plain
+        try:
             return self.check.explain()
-        return self.check.message or f"{self.check.property}: {self.check.verdict}"
+        except Exception as error:
+            return f"{plain}\n{defect.told('explain this failure', error)}"
 
 
 def headroom(ratio: float) -> float:

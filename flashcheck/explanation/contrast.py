@@ -11,8 +11,18 @@ from flashcheck.call import Call, Reply
 from flashcheck.case import Runner
 from flashcheck.explanation.phrases import join
 from flashcheck.fills import Fill
+from flashcheck.inputs import DESCALES
 from flashcheck.law import Law, Subject
 from flashcheck.problem import Problem
+from flashcheck.sequences import (
+    fewest_slots,
+    lengths,
+    plain,
+    sequence_of,
+    with_length,
+    with_lengths,
+)
+from flashcheck.simpler import in_dtype
 from flashcheck.verdict import Check, Verdict
 
 MAX_RUNS = 40
@@ -56,14 +66,23 @@ class _Budget:
 
 
 class _Neighbours:
-    """Runs neighbours of one problem, each once."""
+    """Runs neighbours of one problem, each once.
 
-    def __init__(self, subject: Subject, law: Law, problem: Problem, config: str | None) -> None:
+    sequence: that of the worst element, in which lengths are changed.
+    """
+
+    def __init__(
+        self, subject: Subject, law: Law, problem: Problem, config: str | None, check: Check | None
+    ) -> None:
         self.budget = _Budget(MAX_RUNS, MAX_SECONDS)
         self.subject = subject
         self.law = law
         self.problem = problem
         self.config = config
+        self.sequence = 0
+        if check is not None and check.worst is not None and check.worst.output in ("out", "lse"):
+            batch, _, query, *_ = check.worst.index
+            self.sequence = sequence_of(problem, batch, query)
 
     def fails(
         self, problem: Problem, config: str | None = None, subject: Subject | None = None
@@ -78,6 +97,8 @@ class _Neighbours:
     ) -> Check | None:
         """None where the law says nothing about the problem, or the budget is spent."""
         subject = subject or self.subject
+        if self.subject.space.takes(self.problem) and not subject.space.takes(problem):
+            return None
         limited = replace(subject, runner=_Limited(subject.runner, self.budget))
         case = limited.case(problem, config or self.config)
         if not self.law.applies(case):
@@ -102,7 +123,7 @@ def contrast(
     `other_dtypes` are subjects of the same kernel in its other dtypes. `check` is the failure
     itself, to tell whether a second run fails in the same way.
     """
-    n = _Neighbours(subject, law, problem, config)
+    n = _Neighbours(subject, law, problem, config, check)
     again = _again(n, check)
     timeout = check is not None and check.verdict is Verdict.TIMEOUT
     if timeout or (again is not None and again.endswith(NOT_REPRODUCIBLE)):
@@ -139,21 +160,31 @@ def _keys(n: _Neighbours) -> str | None:
     p = n.problem
 
     def at(count: int) -> Outcome:
-        changes: dict[str, Any] = {"len_k": count}
+        other = with_length(p, n.sequence, keys=count)
+        changes: dict[str, Any] = {}
         for name in ("k", "v"):  # what was at the last key stays at the last key
             fill: Fill = getattr(p, name)
             if p.len_k > 1 and fill.at == p.len_k - 1 and fill.pattern in ("spike", "step"):
                 changes[name] = replace(fill, at=-1)
-        return n.fails(replace(p, **changes))
+        return n.fails(replace(other, **changes))
 
-    return _lengths(p.len_k, at, "key", "keys", (1, 3, 7, 15, 31))
+    line = _lengths(lengths(p)[n.sequence][1], at, "key", "keys", (1, 3, 7, 15, 31))
+    return line and _of_sequence(n) + line
 
 
 def _queries(n: _Neighbours) -> str | None:
     p = n.problem
-    return _lengths(
-        p.len_q, lambda count: n.fails(replace(p, len_q=count)), "query", "queries", (1, 3)
-    )
+
+    def at(count: int) -> Outcome:
+        return n.fails(with_length(p, n.sequence, queries=count))
+
+    line = _lengths(lengths(p)[n.sequence][0], at, "query", "queries", (1, 3))
+    # On a cache every sequence has as many.
+    return line and ("" if p.page else _of_sequence(n)) + line
+
+
+def _of_sequence(n: _Neighbours) -> str:
+    return f"sequence {n.sequence}: " if len(lengths(n.problem)) > 1 else ""
 
 
 def _lengths(
@@ -217,15 +248,42 @@ def _options(n: _Neighbours) -> str | None:
         tries.append(("without alibi_slopes", replace(p, alibi_slopes=None)))
     if p.sinks is not None:
         tries.append(("without sinks", replace(p, sinks=None)))
+    for name in DESCALES:
+        if getattr(p, name) is not None:
+            none: dict[str, Any] = {name: None}
+            tries.append((f"without {name}", replace(p, **none)))
     if p.num_splits > 1:
         tries.append(("with 1 split", replace(p, num_splits=1)))
     if p.layout != "contiguous":
         tries.append(("with contiguous tensors", replace(p, layout="contiguous")))
-    if p.batch > 1:
+    tries += _sequences(n)
+    if p.batch > 1 and not p.page:
         tries.append(("with batch 1", replace(p, batch=1)))
     if p.heads > 1 and not p.enable_gqa:
         tries.append(("with 1 head", replace(p, heads=1, kv_heads=1)))
     return _which(n, tries)
+
+
+def _sequences(n: _Neighbours) -> list[tuple[str, Problem]]:
+    """A sequence alone, as a call without sequences, and without what is left over."""
+    p = n.problem
+    if not p.seqlens_k:
+        return []
+    each = lengths(p)
+    alone, tries = each[n.sequence], []
+    if alone[0]:
+        name = f"sequence {n.sequence}" if len(each) > 1 else "the sequence"
+        if len(each) > 1:
+            tries.append((f"with {name} alone", with_lengths(p, [alone])))
+        form = "cu_seqlens" if p.packed else "pages"
+        tries.append((f"with {name} as a plain call (without {form})", plain(p, n.sequence)))
+    if p.page and fewest_slots(p) < p.len_k:
+        tries.append(("with no more pages than are used", replace(p, len_k=fewest_slots(p))))
+    if p.longest != (0, 0):
+        tries.append(("with max_seqlen of the longest sequence", replace(p, longest=(0, 0))))
+    if p.spare:
+        tries.append(("without unused pages", replace(p, spare=0)))
+    return tries
 
 
 def _inputs(n: _Neighbours) -> str | None:
@@ -261,7 +319,7 @@ def _configs(n: _Neighbours) -> str | None:
 
 def _dtypes(n: _Neighbours, others: Mapping[str, Subject]) -> str | None:
     outcomes = {
-        dtype: n.fails(replace(n.problem, dtype=dtype), subject=subject)
+        dtype: n.fails(in_dtype(n.problem, dtype), subject=subject)
         for dtype, subject in others.items()
         if dtype != n.problem.dtype
     }

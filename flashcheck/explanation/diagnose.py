@@ -19,14 +19,15 @@ from flashcheck.explanation.weights import (
     Recorder,
     Result,
     Row,
+    another,
     compare,
     measure,
-    resized,
     taken_in,
 )
 from flashcheck.formats import Bools
 from flashcheck.inputs import Inputs
 from flashcheck.law import Law
+from flashcheck.sequences import lengths, with_length, with_lengths
 from flashcheck.verdict import Check, Verdict
 
 ROUNDING = 1e-2
@@ -58,6 +59,11 @@ def diagnose(case: Case, law: Law, check: Check) -> str:
     elif check.symptom in ("output not written", "reads hidden keys"):
         text = rows.unwritten(case, case.inputs) or _measured(case, law) or text
     return phrases.sentence_case(text)
+
+
+def unmeasured(law: Law, check: Check) -> str:
+    """The sentence that takes no run of the kernel."""
+    return phrases.sentence_case(_without_numbers(check) or _fallback(law, check))
 
 
 def _without_numbers(check: Check) -> str | None:
@@ -152,17 +158,18 @@ def _at_more_keys(case: Case, r: Result) -> str | None:
     """Which keys are missing among more keys, where a row of few takes in none."""
     if not (r.wrong_rows & r.seen).any() or r.x is not case.inputs:
         return None
-    n = r.x.k.shape[2]
-    if (np.where(np.isfinite(r.out), r.out, 0.0)[r.wrong_rows] != 0).any() or n >= 100:
+    sizes = lengths(case.problem)
+    if (np.where(np.isfinite(r.out), r.out, 0.0)[r.wrong_rows] != 0).any() or len(sizes) > 1:
         return None
-    longer, x = resized(case, len_k=100)
-    if x.mask is not None or x.is_causal:
+    n = sizes[0][1]
+    if n >= 100 or r.x.mask is not None or r.x.is_causal or r.x.placed:
         return None
+    longer, x = another(case, with_length(case.problem, keys=100))
     found = taken_in(longer, x)
     if found is None or not found[1].all():
         return None
-    missing = ~np.asarray(found[0].all((0, 1, 2)))
-    if not missing.any() or missing.all():
+    missing = np.asarray((x.visible & ~found[0]).any((0, 1, 2)))
+    if not missing.any() or missing.sum() == 100:
         return None
     kind = "NaN" if np.isnan(r.out[r.wrong_rows]).any() else "0"
     return (
@@ -183,14 +190,17 @@ def _wrong_mask(case: Case, r: Result) -> str | None:
 
 def _causal(case: Case) -> str | None:
     p = case.problem
-    side = max(p.len_q, p.len_k) + 2
-    if side > MAX_KEYS:
+    sizes = lengths(p)
+    side = max(n for size in sizes for n in size) + 2
+    square = with_lengths(p, [(side, side)] * len(sizes))
+    if square.len_k > MAX_KEYS:
         return None
-    text = _causal_square(*resized(case, len_q=side, len_k=side), side)
-    if text is not None or p.len_q == p.len_k:
+    text = _causal_square(*another(case, square))
+    if text is not None or all(queries == keys for queries, keys in sizes):
         return text
     # Right on a square: only the alignment is left.
-    other, x = resized(case, len_q=p.len_q + 2, len_k=p.len_k + 2)
+    longer = with_lengths(p, [(queries + 2, keys + 2) for queries, keys in sizes])
+    other, x = another(case, longer)
     found = taken_in(other, x)
     if found is None:
         return None
@@ -203,18 +213,20 @@ def _causal(case: Case) -> str | None:
     return None
 
 
-def _causal_square(case: Case, x: Inputs, side: int) -> str | None:
+def _causal_square(case: Case, x: Inputs) -> str | None:
     found = taken_in(case, x)
     if found is None or _same(found, x.visible):
         return None
-    i, j = np.arange(side)[:, None], np.arange(side)
-    if _same(found, np.broadcast_to(j <= i + 1, x.visible.shape)):
+    first, _, i, _ = (n[:, None, :, None] for n in x.span)
+    j = np.arange(x.k.shape[2]) - first
+    otherwise = x.with_(is_causal=False).visible  # by a window, or where a sequence ends
+    if _same(found, (j <= i + 1) & otherwise):
         return "The causal mask lets query i see key i + 1"
-    if _same(found, np.broadcast_to(j < i, x.visible.shape)):
+    if _same(found, (j < i) & otherwise):
         return "Query i does not see its own key i under the causal mask"
-    if _same(found, np.ones_like(x.visible)):
+    if _same(found, otherwise):
         return "is_causal is ignored: every query sees every key"
-    if _same(found, np.broadcast_to(j >= i, x.visible.shape)):
+    if _same(found, (j >= i) & otherwise):
         return "The causal mask is turned around: query i sees the keys from i on"
     return None
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
-from flashcheck import grad_out
+from flashcheck import defect, grad_out
 from flashcheck.case import Case
 from flashcheck.explanation.contrast import contrast
-from flashcheck.explanation.diagnose import diagnose
+from flashcheck.explanation.diagnose import diagnose, unmeasured
 from flashcheck.explanation.hints import hints
 from flashcheck.explanation.models import likely
 from flashcheck.explanation.phrases import element, short, times
@@ -21,6 +22,8 @@ from flashcheck.law import Law, Subject
 from flashcheck.problem import Problem
 from flashcheck.sentence import describe, describe_fill
 from flashcheck.verdict import Check
+
+T = TypeVar("T")
 
 WIDTH = 100
 RULE = 80
@@ -62,33 +65,59 @@ def explain(
     Where tensors were `captured`, `problem` is their outline; no recipe makes neighbours of
     them, so that nothing is said that needs one.
 
+    A part that raises is left out, and the text says so: that is a defect of flashcheck, which
+    may not hide the failure.
+
     `command` repeats the whole run, `seed` is added to it where it names none; `other_dtypes`
     are subjects of the same kernel in its other dtypes.
     """
     case = subject.case(problem, config, captured)
-    sentence = diagnose(case, law, check)
+    defects: list[str] = []
+
+    def part(what: str, make: Callable[[], T], otherwise: T) -> T:
+        try:
+            return make()
+        except Exception as error:
+            defects.append(defect.told(what, error))
+            return otherwise
+
+    sentence = part(
+        "say what is wrong with the result", lambda: diagnose(case, law, check),
+        unmeasured(law, check),
+    )  # fmt: skip
     lines: tuple[str, ...] = ()
     declared: tuple[str, ...] = ()
     if captured is None:
-        lines = contrast(subject, law, problem, config, check, other_dtypes=other_dtypes)
-        declared = hints(case, law, check)
+        lines = part(
+            "compare it with its neighbours",
+            lambda: contrast(subject, law, problem, config, check, other_dtypes=other_dtypes),
+            (),
+        )
+        declared = part("look for a declaration", lambda: hints(case, law, check), ())
     if seed is not None and "--seed" not in command:
         command += f" --seed {seed}"
 
     # The models of faults are about the forward pass.
-    cause = None if law.backward else likely(case, law, check)
+    told = ""
+    if not law.backward:
+        told = part("look for the cause", lambda: _cause(case, law, check), "")
     sections = {
-        "Likely cause": () if cause is None else (cause.sentence,),
+        "Likely cause": (told,) if told else (),
         "Smallest input found": input_lines(case, law),
         "Contrast": lines,
         "If this is intended": declared,
+        "Not explained": tuple(defects),
     }
     block = [_rule(subject.target.name, problem.dtype, law.name, example_id)]
     block.append(counterexample(check, sentence, sections))
     block += ["", f"  flashcheck replay {example_id}", f"  flashcheck show {example_id}"]
     block.append(f"  whole run: {command}")
-    told = "" if cause is None else cause.sentence
     return Explanation("\n".join(block), sentence, told, lines, declared)
+
+
+def _cause(case: Case, law: Law, check: Check) -> str:
+    cause = likely(case, law, check)
+    return "" if cause is None else cause.sentence
 
 
 def counterexample(check: Check, sentence: str, sections: Mapping[str, tuple[str, ...]]) -> str:

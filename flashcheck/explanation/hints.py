@@ -21,6 +21,7 @@ from flashcheck.inputs import Inputs
 from flashcheck.kernel import Contract, Kernel
 from flashcheck.law import Law
 from flashcheck.problem import Problem
+from flashcheck.sequences import lengths, with_lengths
 from flashcheck.verdict import Check, Verdict
 
 MAX_HINTS = 2
@@ -61,17 +62,17 @@ def hints(case: Case, law: Law, check: Check) -> tuple[str, ...]:
 
 def _passing(case: Case, law: Law, check: Check) -> Iterator[str]:
     kernel, p = case.kernel, case.problem
-    if p.is_causal and p.len_q != p.len_k:
+    sizes = lengths(p)
+    if p.is_causal and any(queries != keys for queries, keys in sizes):
         other: Literal["top_left", "bottom_right"] = (
             "top_left" if kernel.causal_alignment == "bottom_right" else "bottom_right"
         )
         aligned = replace(kernel, causal_alignment=other)
         # One query tells the alignment from no mask, or one off by one, only at other lengths.
-        side = max(p.len_q, p.len_k)
-        lengths = ((p.len_q, p.len_k), (p.len_q + 2, p.len_k + 2), (side, side))
-        if all(
-            _holds(case, law, aligned, problem=replace(p, len_q=q, len_k=k)) for q, k in lengths
-        ):
+        side = max(n for size in sizes for n in size)
+        longer = [(queries + 2, keys + 2) for queries, keys in sizes]
+        others = (sizes, longer, [(side, side)] * len(sizes))
+        if all(_holds(case, law, aligned, problem=with_lengths(p, each)) for each in others):
             yield _say(
                 f"a {other.replace('_', '-')} aligned causal mask", f'causal_alignment="{other}"'
             )

@@ -27,7 +27,10 @@ def sentence(case: Case, r: Result) -> str | None:
         return None
     judged = np.isfinite(r.bound.lse)
     if not (bad & r.seen).any():
-        return f"lse is {short(float(r.lse[bad][0]))} instead of -inf in rows that see no key"
+        meant = "-inf"
+        if r.x.sinks is not None:
+            meant = f"the sink, {short(float(r.value.lse[bad][0]))},"
+        return f"lse is {short(float(r.lse[bad][0]))} instead of {meant} in rows that see no key"
     seen = judged & r.seen
     got = r.lse[bad & r.seen]
     place = rows.where(bad & r.seen, seen)
@@ -60,13 +63,16 @@ def _held(r: Result) -> list[str]:
 
 
 def _other_scores(x: Inputs) -> Inputs:
-    """The same call with twice the keys, and scores that all differ a little."""
+    """The same call with scores that all differ a little, and twice the keys unless they are
+    those of sequences or have factors."""
     rng, fmt = np.random.default_rng(0), FORMATS[x.dtype]
 
     def moved(tensor: Array) -> Array:
         noise = rng.standard_normal(tensor.shape) * (1 + np.abs(tensor)) / 4
         return np.asarray(fmt.round(np.clip(tensor + noise, -fmt.max_finite, fmt.max_finite)))
 
+    if x.seqlens_k is not None or x.factors:
+        return x.with_(q=moved(x.q), k=moved(x.k))
     k, v = np.concatenate((x.k, x.k), 2), np.concatenate((x.v, x.v), 2)
     mask: Any = x.mask
     if mask is not None and mask.shape[-1] == x.k.shape[2]:

@@ -31,7 +31,7 @@ def sentence(r: Result, weights: Weights, row: Row) -> str | None:
     visible = r.x.visible[row]
     return (
         _missing(name, w, p, tol, differs)
-        or _hidden(r, name, w, p, tol, visible)
+        or _hidden(r, row, name, w, tol, visible)
         or _elsewhere(r, weights, row, name)
         or _common_factor(r, row, name, w, p, tol)
         or _groups(r, row, name, w, p, tol, named=True)
@@ -76,13 +76,34 @@ def _missing(name: str, w: Array, p: Array, tol: Array, differs: Bools) -> str |
     return None
 
 
-def _hidden(r: Result, name: str, w: Array, p: Array, tol: Array, visible: Bools) -> str | None:
+def _hidden(r: Result, row: Row, name: str, w: Array, tol: Array, visible: Bools) -> str | None:
     taken = ~visible & (np.abs(w) > tol)
     if not taken.any():
         return None
-    by = "the causal mask hides" if r.x.is_causal else "the mask hides"
     what = keys(int(j) for j in np.flatnonzero(taken))
-    return f"{phrases.sentence_case(name)[:-1]} also takes in {what}, which {by}"
+    text = f"{phrases.sentence_case(name)[:-1]} also takes in {what}"
+    own = sequence(r, row)
+    outside = taken.copy()
+    outside[own] = False
+    if outside.any():
+        end = own.stop - own.start
+        count = f"{end} key{'' if end == 1 else 's'}"
+        if r.x.pages is not None:
+            return f"{text}, past the {count} of its sequence"
+        return f"{text}, although its sequence has {count}{_from(own)}"
+    by = "causal mask" if r.x.is_causal else "window" if r.x.mask is None else "mask"
+    return f"{text}, which the {by} hides"
+
+
+def sequence(r: Result, row: Row) -> slice:
+    """The keys of the row's sequence: all, without sequences."""
+    b, _, i = row
+    first, last = (n[b if len(n) > 1 else 0, i] for n in r.x.span[:2])
+    return slice(int(first), int(last))
+
+
+def _from(own: slice) -> str:
+    return f", {_span(own)}" if own.start < own.stop else ""
 
 
 def _elsewhere(r: Result, weights: Weights, row: Row, name: str) -> str | None:
@@ -118,7 +139,7 @@ def _key_head(r: Result, row: Row, w: Array, p: Array, tol: Array) -> str | None
     for g in range(kv):
         if g == h // group:
             continue
-        s = r.x.q[b, h, i] @ r.x.k[b, g].T * r.x.exact_scale
+        s = r.x.exact_q[b, h, i] @ r.x.exact_k[b, g].T * r.x.exact_scale
         predicted = _softmax(s + _bias(r, row), r.x.visible[row])
         if _agree(w, predicted, tol) and not _agree(p, predicted, tol):
             hits.append(g)
@@ -137,7 +158,7 @@ def together(r: Result, weights: Weights, row: Row) -> str | None:
     """Weights that are right one by one, where the output is theirs and yet wrong."""
     b, h, _ = row
     w, p, tol = weights.w[row], weights.p[row], weights.tol[row]
-    got, made = r.out[row], w @ r.x.v[b, h // r.x.heads_per_kv]
+    got, made = r.out[row], w @ r.x.exact_v[b, h // r.x.heads_per_kv]
     if np.abs(got - made).max() * 4 > np.abs(got - r.value.out[row]).max():
         return None
     name = row_name(r.at.out.shape, row)
@@ -152,18 +173,48 @@ def wrong_values(r: Result, row: Row) -> str | None:
     b, h, _ = row
     group, kv = r.x.heads_per_kv, r.x.v.shape[1]
     p, got = r.at.p[row], r.out[row]
-    size = p @ np.abs(r.x.v[b, h // group])
+    size = p @ np.abs(r.x.exact_v[b, h // group])
     for c in range(r.x.v.shape[0]):
         for g in range(kv):
             if (c, g) == (b, h // group):
                 continue
-            if np.allclose(got, p @ r.x.v[c, g], rtol=CLOSE, atol=CLOSE * float(size.max())):
+            if _factor_of(r, row, size, (c, g)):
+                where = f"head {g}" if c == b else f"head {g} of batch {c}"
+                own = "" if c == b else f" of batch {b}"
+                return f"Query head {h} takes v_descale of {where} instead of {h // group}{own}"
+            if np.allclose(got, p @ r.x.exact_v[c, g], rtol=CLOSE, atol=CLOSE * float(size.max())):
                 where = f"value head {g}" if c == b else f"value head {g} of batch {c}"
                 return (
                     f"Query head {h} reads {where} instead of {h // group}"
                     f"{_map(r, h, g) if c == b else f' of batch {b}'}"
                 )
-    return _narrow_values(r, row)
+    return _scaled_values(r, row) if r.x.v_descale is not None else _narrow_values(r, row)
+
+
+def _factor_of(r: Result, row: Row, size: Array, other: tuple[int, int]) -> bool:
+    """Whether the row has its own values, with the factor of another head."""
+    if r.x.v_descale is None:
+        return False
+    b, h, _ = row
+    factor = np.broadcast_to(r.x.descale("v"), (*r.x.v.shape[:3], 1))[other]
+    made = r.at.p[row] @ (r.x.v[b, h // r.x.heads_per_kv] * factor)
+    return bool(np.allclose(r.out[row], made, rtol=CLOSE, atol=CLOSE * float(size.max())))
+
+
+def _scaled_values(r: Result, row: Row) -> str | None:
+    """V with another factor than v_descale's."""
+    got, want = r.out[row], r.value.out[row]
+    told = np.abs(want) > 4 * r.bound.out[row]
+    if not told.any():
+        return None
+    ratios = got[told] / want[told]
+    if np.ptp(ratios) > 2 * float((r.bound.out[row][told] / np.abs(want[told])).max()):
+        return None
+    name = row_name(r.at.out.shape, row)
+    return (
+        f"The weights of {name} are right; its values are {short(float(ratios.mean()))} times what "
+        "v_descale makes them"
+    )
 
 
 def _narrow_values(r: Result, row: Row) -> str | None:
@@ -192,7 +243,8 @@ def _common_factor(r: Result, row: Row, name: str, w: Array, p: Array, tol: Arra
     if math.isclose(total, l, rel_tol=CLOSE):
         return f"{text}, as if the output were not divided by the normalizer ({short(l)})"
     extra = (1 / total - 1) * whole
-    padded = len(p) + round(extra)
+    own = sequence(r, row)
+    padded = own.stop - own.start + round(extra)
     exact = abs(extra - round(extra)) < 2e-3 * max(extra, 1.0) + whole * float(tol.max())
     if extra > 0.9 and exact and padded % 8 == 0 and extra < 1024:
         return (

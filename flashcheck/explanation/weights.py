@@ -7,8 +7,7 @@ well, every key that takes part weighs the same, so that the output shows which 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from flashcheck.formats import Array, Bools
 from flashcheck.inputs import Inputs
 from flashcheck.oracle import Value
 from flashcheck.oracle.float64 import Attention
+from flashcheck.problem import Problem
 
 CLOSE = 1e-2
 """Relative agreement by which words are chosen; it decides no verdict."""
@@ -159,6 +159,8 @@ def measure(case: Case, x: Inputs) -> Weights | None:
 def _unit_values(x: Inputs) -> Iterator[tuple[slice, Inputs]]:
     """(keys, inputs): channel t of the run that starts at key j is 1 at key j + t."""
     n, dv = x.v.shape[2:]
+    if x.v_descale is not None:
+        x = x.with_(v_descale=np.ones_like(x.v_descale))
     for first in range(0, n, dv):
         v = np.zeros_like(x.v)
         part = slice(first, min(first + dv, n))
@@ -180,9 +182,15 @@ def taken_in(case: Case, x: Inputs) -> tuple[Bools, Bools] | None:
     """(seen, known): which keys take part in which row, measured with q = 0.
 
     seen [B, Hq, Lq, Lk]; known [B, Hq, Lq] is False where the row came out NaN. With equal
-    scores a key that takes part weighs at least 1 / Lk, and any other 0.
+    scores, no slopes and sinks of 0 a key that takes part weighs at least 1 / (Lk + 1), and any
+    other 0.
     """
-    measured = measure(case, x.with_(q=np.zeros_like(x.q), mask=x.unbiased_mask))
+    zeros = {
+        name: np.zeros(x.q.shape[1])
+        for name in ("alibi_slopes", "sinks")
+        if getattr(x, name) is not None
+    }
+    measured = measure(case, x.with_(q=np.zeros_like(x.q), mask=x.unbiased_mask, **zeros))
     if measured is None:
         return None
     known: Bools = np.asarray(np.isfinite(measured.w).all(-1))
@@ -191,10 +199,7 @@ def taken_in(case: Case, x: Inputs) -> tuple[Bools, Bools] | None:
     return seen, known
 
 
-def resized(case: Case, **changes: Any) -> tuple[Case, Inputs]:
-    """The same case at other lengths."""
-    other = Case(
-        case.runner, case.target, replace(case.problem, **changes), case.config, case.device,
-        case.space,
-    )  # fmt: skip
+def another(case: Case, problem: Problem) -> tuple[Case, Inputs]:
+    """The same kernel on another problem, and its inputs."""
+    other = Case(case.runner, case.target, problem, case.config, case.device, case.space)
     return other, other.inputs
