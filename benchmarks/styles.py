@@ -585,8 +585,11 @@ def attention(x: Inputs, style: Style) -> tuple[Array, Array]:
     if z is not None and style.mistake == "sink without the maximum":
         l = l + kernel.exp(z)
     elif z is not None and style.sink == "own maximum":
+        # A sink whose exponential would overflow has to be in the maximum.
         at = np.where(np.isneginf(m), z, m)
-        l, m = l + kernel.exp(z - at), at
+        at = np.where(z - at > math.log(np.finfo(one).max) * unit, z, at)
+        down = kernel.exp(m - at)
+        l, acc, m = l * down + kernel.exp(z - at), acc * down, at
     elif z is not None and style.sink == "end":
         top = np.maximum(m, z)
         down = kernel.exp(m - top)

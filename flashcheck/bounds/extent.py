@@ -47,10 +47,12 @@ def in_contract(x: Inputs, at: Attention, ar: Arithmetic, delta_max: Array) -> B
     overshoot = 2 * ar.u * (np.abs(at.m) + delta_max + offset)
     if x.sinks is not None:
         fits &= 1.5 * np.abs(x.sinks)[:, None] < ar.limit
-        # Where the maximum leaves the sink out, exp(sink - m) has to fit.
+        # Where the maximum leaves the sink out, exp(sink - m) has to fit, besides a lag; where it
+        # cannot, nothing excuses a kernel that leaves the sink out.
         enlarged_by = (ar.lag + ar.most_offset) * math.log(2)
-        above = lead(x, at) + delta_max + enlarged_by + overshoot
-        fits &= (above < math.log(ar.limit)) | ~at.seen
+        above = lead(x, at)
+        small = above + delta_max + enlarged_by + overshoot < math.log(ar.limit)
+        fits &= small | (above - delta_max >= math.log(4 * ar.limit)) | ~at.seen
     fits &= overshoot < _room(ar)
     values = at.v
     if x.v_descale is not None:  # which may be applied before or after the sum

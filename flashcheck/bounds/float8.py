@@ -54,9 +54,8 @@ def narrow(x: Inputs) -> Narrow | None:
     top = np.broadcast_to(np.maximum(factor, 1.0).max((2, 3), initial=1.0), x.v.shape[:2])
     bare, lifted = (np.repeat(each, x.heads_per_kv, axis=1) for each in (bare, lifted))
     if x.sinks is not None:
-        bare, lifted = (
-            np.append(np.zeros_like(each[:, :, :1]), each, 2) for each in (bare, lifted)
-        )
+        none = np.zeros((*bare.shape[:2], 1, bare.shape[3]))
+        bare, lifted = (np.append(none, each, 2) for each in (bare, lifted))
     top = np.repeat(top, x.heads_per_kv, axis=1)[:, :, None, None]
     return Narrow(bare, lifted, top, 0 if x.v_descale is None else 2)
 

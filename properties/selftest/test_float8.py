@@ -673,6 +673,14 @@ def test_a_sink_that_overflows_once_it_is_enlarged_is_out_of_range() -> None:
         assert np.isfinite(bounds(x, contract).lse).all() == fits
 
 
+def test_a_sink_is_all_that_there_is_where_there_is_no_key() -> None:
+    q, none = np.ones((1, 2, 3, 4)), np.ones((1, 2, 0, 4))
+    x = Inputs(E4, q, none, none, sinks=np.array([3.0, -1.0]))
+    found = bounds(x)
+    assert (found.out == 0).all()
+    assert (found.lse < 0.02).all()  # a quarter of a unit of e4m3 for exp
+
+
 def test_factors_that_overflow_by_themselves_are_out_of_range() -> None:
     """Infinity times what is tiny, hidden or 0 is infinite or NaN."""
     tiny = np.full((1, 1, 1, 1), 2.0**-16)

@@ -257,7 +257,7 @@ def test_each_option_adds_to_the_bound() -> None:
     "options",
     [
         {"softcap": 1e38}, {"softcap": 1e-39}, {"alibi_slopes": np.array([1e38])},
-        {"sinks": np.array([1e38])}, {"sinks": np.array([100.0])},
+        {"sinks": np.array([1e38])}, {"sinks": np.array([84.0])},
     ],
     ids=str,
 )  # fmt: skip
@@ -265,6 +265,14 @@ def test_infinite_outside_the_contract(options: dict[str, Any]) -> None:
     _, out, lse = _one(**options)
     assert math.isinf(out)
     assert math.isinf(lse)
+
+
+def test_a_sink_far_above_the_scores_excuses_no_infinity() -> None:
+    """exp(sink - m), m of the keys alone, is infinite beside any lag: the sink joins the maximum."""
+    for sink in (100.0, 1e4):
+        _, out, lse = _one(sinks=np.array([sink]))
+        assert math.isfinite(out)
+        assert lse < 1e-5 * sink
 
 
 def test_options_that_change_nothing_leave_every_bit() -> None:
