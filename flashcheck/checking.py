@@ -44,8 +44,10 @@ def check(
     the CPU, or else the first that the kernel declares.
 
     The verdict is UNSUPPORTED, with a message, where the property says nothing about the
-    problem, or the kernel refuses it or is declared not to take it. `raise_if_failed` of what
-    is returned raises CheckFailed, whose text is the counterexample.
+    problem, the kernel contract leaves the problem open, or the kernel refuses it or is declared
+    not to take it: where it raises an exception, it is tried on benign problems too, as the gate
+    does first. `raise_if_failed` of what is returned raises CheckFailed, whose text is the
+    counterexample.
 
     Raises ValueError for an unknown property or configuration, TargetError for a kernel that
     cannot be loaded or a device that is not there.

@@ -114,14 +114,16 @@ class Search:
         # So that an opening meets another configuration in another run.
         self._first = seed
         try:
-            for problem in openings(self.subject.space, seed):
+            space = self.subject.space
+            # Most are plain calls, which not every kernel takes.
+            for problem in filter(space.takes, openings(space, seed)):
                 self._one(problem)
-            for problem in endings(self.subject.space, seed):
+            for problem in filter(space.takes, endings(space, seed)):
                 for config in self._configs:
                     self._one(problem, config)
             # A kernel that is wrong already is explained by something smaller.
             if self.large and not self.failures:
-                for problem in large(self.subject.space, seed):
+                for problem in large(space, seed):
                     self._one(problem)
         except _Spent:
             return

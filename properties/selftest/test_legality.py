@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import flashcheck
-from flashcheck import Kernel, Problem, Verdict
+from flashcheck import Kernel, Problem, Verdict, regressions
+from flashcheck.events import Checked, Event
 from flashcheck.examples import Example, of_tensors, save
 from flashcheck.fills import Fill
 from flashcheck.kernel import Target
@@ -155,6 +156,36 @@ def test_regressions_of_sequences_are_asked(problem: Problem) -> None:
     assert why_not(example(problem), subject.space, subject.target) == ""
     check = subject.case(problem)
     assert not laws()[0].check(check).failed
+
+
+@pytest.mark.slow
+def test_the_gate_checks_regressions_of_sequences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept = [example(problem) for problem in (PACKED, PAGED)]
+    for each in kept:
+        save(each, regressions.FOLDER)
+    checked: list[str] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, Checked) and event.regression:
+            checked.append(event.regression)
+
+    flashcheck.gate(
+        ["fp32_stats"], dtypes=["float32"], budget="10", seed=1, isolate=False, listeners=[note]
+    )
+    assert {each.id for each in kept} <= {*checked}
+
+
+@pytest.mark.slow
+def test_the_gate_passes_kernels_of_packed_batches_alone() -> None:
+    """With checks enough of every property that is about them."""
+    for kernel in (required, optional):
+        result = flashcheck.gate(
+            [kernel], dtypes=["float32"], budget="smoke", seed=1, isolate=False
+        )
+        assert result.exit_code == 0
 
 
 TARGET: Target = describe(lambda query, key, value: query)[1]
