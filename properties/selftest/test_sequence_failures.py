@@ -239,6 +239,11 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{file}:attention"
 
 
+@pytest.fixture
+def one_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(causes, "MAX_CAUSES", 1)
+
+
 def _gate(kernel: str, folder: Path) -> flashcheck.Result:
     return flashcheck.gate(
         [kernel], dtypes=["float32"], budget="60", seed=0, isolate=False, examples=folder,
@@ -247,6 +252,7 @@ def _gate(kernel: str, folder: Path) -> flashcheck.Result:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_cause")
 @pytest.mark.parametrize(
     ("part", "what"),
     [
@@ -272,6 +278,7 @@ def test_a_part_that_raises_is_left_out(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_cause")
 def test_a_whole_explanation_that_raises(
     broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +291,7 @@ def test_a_whole_explanation_that_raises(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_cause")
 def test_a_shrinking_that_raises(
     broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
