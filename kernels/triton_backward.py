@@ -6,11 +6,16 @@ Lq x Lk is stored. Three kernels:
     delta  one number a query, sum_d dO_d O_d: what the softmax's own normalization takes off
     dkv    a program owns BLOCK_N keys and passes over the queries that see them, those of all
            query heads of its key head, so that their parts of dK and dV are summed in registers
-    dq     a program owns BLOCK_M queries and passes over their keys
+    dq     a program owns BLOCK_M queries and passes over the keys that they see
 
 with P = exp(S - lse), dS = P * (dO V^T - delta), dV = P^T dO, dK = sm_scale dS^T Q and
 dQ = sm_scale dS K. Nothing is added to memory by two programs, so that equal calls give equal
 bits. Sums are float32; P and dS are rounded to the input dtype, as tensor cores want them.
+
+Both passes recompute S with every option that the forward pass had. A bias, ALiBi and what hides
+keys change P alone; a softcap multiplies dS by its own derivative, 1 - tanh^2; a sink is in lse
+already. Blocks beyond the diagonal or outside the window are never loaded. What the options are
+given, attn_mask, alibi_slopes and sinks, gets no gradient.
 Source: Dao, *FlashAttention-2* (arXiv 2307.08691), algorithm 2.
 """
 
@@ -26,6 +31,7 @@ import triton.language as tl
 from flashcheck.kernel import Kernel
 
 from .triton_flash import attention as forward
+from .triton_flash import tanh
 
 
 @triton.jit
@@ -46,15 +52,27 @@ def _delta(
 
 
 @triton.jit
-def _weights(
-    q, k, lse, mask_ptrs, offs_m, offs_n, sm_scale, len_q, len_k,
-    HAS_MASK: tl.constexpr, IS_CAUSAL: tl.constexpr,
+def _p_and_ds(
+    q, k, v, do, lse, delta, mask_ptrs, slope, offs_m, offs_n, sm_scale, softcap,
+    window_left, window_right, len_q, len_k,
+    HAS_MASK: tl.constexpr, HAS_SLOPE: tl.constexpr, IS_CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    """P of a block, exp(S - lse): 0 for hidden keys and beyond the ends."""
+    """P of a block, exp(S - lse), and dS: 0 for hidden keys and beyond the ends."""
     qk = tl.dot(q, tl.trans(k), input_precision="ieee") * sm_scale
+    if softcap is not None:
+        capped = tanh(qk / softcap)
+        qk = softcap * capped
+    # Windows and ALiBi are aligned bottom-right: query i stands at key i + len_k - len_q.
+    place = (offs_m + (len_k - len_q))[:, None]
+    if HAS_SLOPE:
+        qk -= slope * tl.abs(place - offs_n[None, :]).to(tl.float32)
     visible = (offs_m < len_q)[:, None] & (offs_n < len_k)[None, :]
     if IS_CAUSAL:  # aligned top-left: query i sees key j where j <= i
         visible &= offs_n[None, :] <= offs_m[:, None]
+    if window_left is not None:
+        visible &= offs_n[None, :] >= place - window_left
+    if window_right is not None:
+        visible &= offs_n[None, :] <= place + window_right
     if HAS_MASK:
         mask = tl.load(mask_ptrs, mask=visible, other=0)
         if mask.dtype == tl.int1:
@@ -63,12 +81,17 @@ def _weights(
             qk += mask.to(tl.float32)
     qk = tl.where(visible, qk, float("-inf"))
     lse = tl.where(lse == float("-inf"), 0.0, lse)  # a row that sees no key
-    return tl.exp(qk - lse[:, None])
+    p = tl.exp(qk - lse[:, None])
+    dp = tl.dot(do, tl.trans(v), input_precision="ieee")
+    ds = p * (dp - delta[:, None])
+    if softcap is not None:
+        ds *= 1.0 - capped * capped
+    return p, ds
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("window_left", "window_right"))
 def _dkv(
-    Q, K, V, Mask, DO, Lse, Delta, DK, DV, sm_scale,
+    Q, K, V, Mask, Slopes, DO, Lse, Delta, DK, DV, sm_scale, softcap, window_left, window_right,
     stride_qz, stride_qh, stride_qm, stride_qd,
     stride_kz, stride_kh, stride_kn, stride_kd,
     stride_vz, stride_vh, stride_vn, stride_vd,
@@ -95,14 +118,24 @@ def _dkv(
     dv = tl.full([BLOCK_N, BLOCK_DV], 0.0, tl.float32)
 
     first_m = 0
+    end_m = len_q
+    shift = len_k - len_q
     if IS_CAUSAL:  # the blocks of queries before the first key see nothing here
         first_m = start_n // BLOCK_M * BLOCK_M
+    if window_right is not None:  # nor those whose window ends before it
+        first_m = tl.maximum(first_m, (start_n - shift - window_right) // BLOCK_M * BLOCK_M)
+    if window_left is not None:  # nor those whose window begins after the last key
+        last_n = tl.minimum(len_k, start_n + BLOCK_N) - 1
+        end_m = tl.minimum(end_m, last_n - shift + window_left + 1)
     for g in range(group):
         off_h = off_hkv * group + g
         q_ptrs = Q + off_z * stride_qz + off_h * stride_qh
         do_ptrs = DO + off_z * stride_oz + off_h * stride_oh
         row = (off_z * H + off_h) * len_q
-        for start_m in range(first_m, len_q, BLOCK_M):
+        slope = 0.0
+        if Slopes is not None:
+            slope = tl.load(Slopes + off_h)
+        for start_m in range(first_m, end_m, BLOCK_M):
             offs_m = start_m + tl.arange(0, BLOCK_M)
             m = offs_m.to(tl.int64)[:, None]
             rows = m < len_q
@@ -115,13 +148,12 @@ def _dkv(
             if Mask is not None:
                 mask_ptrs = Mask + off_z * stride_mz + off_h * stride_mh
                 mask_ptrs += m * stride_mm + cols.to(tl.int64)[None, :] * stride_mn
-            p = _weights(
-                q, k, lse, mask_ptrs, offs_m, cols, sm_scale, len_q, len_k,
-                Mask is not None, IS_CAUSAL,
+            p, ds = _p_and_ds(
+                q, k, v, do, lse, delta, mask_ptrs, slope, offs_m, cols, sm_scale, softcap,
+                window_left, window_right, len_q, len_k,
+                Mask is not None, Slopes is not None, IS_CAUSAL,
             )  # fmt: skip
             dv = tl.dot(tl.trans(p.to(do.dtype)), do, dv, input_precision="ieee")
-            dp = tl.dot(do, tl.trans(v), input_precision="ieee")
-            ds = p * (dp - delta[:, None])
             dk = tl.dot(tl.trans(ds.to(q.dtype)), q, dk, input_precision="ieee")
 
     dk = dk * sm_scale
@@ -130,9 +162,9 @@ def _dkv(
     tl.store(DV + row * head_dim_v + offs_dv, dv.to(DV.dtype.element_ty), mask=inside_v)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("window_left", "window_right"))
 def _dq(
-    Q, K, V, Mask, DO, Lse, Delta, DQ, sm_scale,
+    Q, K, V, Mask, Slopes, DO, Lse, Delta, DQ, sm_scale, softcap, window_left, window_right,
     stride_qz, stride_qh, stride_qm, stride_qd,
     stride_kz, stride_kh, stride_kn, stride_kd,
     stride_vz, stride_vh, stride_vn, stride_vd,
@@ -160,11 +192,21 @@ def _dq(
     lse = tl.load(Lse + off_hz * len_q + offs_m, mask=offs_m < len_q, other=0.0)
     delta = tl.load(Delta + off_hz * len_q + offs_m, mask=offs_m < len_q, other=0.0)
     dq = tl.full([BLOCK_M, BLOCK_D], 0.0, tl.float32)
+    slope = 0.0
+    if Slopes is not None:
+        slope = tl.load(Slopes + off_h)
 
+    begin_n = 0
     end_n = len_k
+    shift = len_k - len_q
     if IS_CAUSAL:
         end_n = tl.minimum(len_k, start_m + BLOCK_M)
-    for start_n in range(0, end_n, BLOCK_N):
+    if window_right is not None:
+        last_m = tl.minimum(len_q, start_m + BLOCK_M) - 1
+        end_n = tl.minimum(end_n, last_m + shift + window_right + 1)
+    if window_left is not None:
+        begin_n = tl.maximum(0, start_m + shift - window_left) // BLOCK_N * BLOCK_N
+    for start_n in range(begin_n, end_n, BLOCK_N):
         cols = start_n + tl.arange(0, BLOCK_N)
         n = cols.to(tl.int64)[:, None]
         k_mask, v_mask = (n < len_k) & (offs_d < head_dim), (n < len_k) & (offs_dv < head_dim_v)
@@ -174,12 +216,11 @@ def _dq(
         if Mask is not None:
             mask_ptrs = Mask + off_z * stride_mz + off_h * stride_mh
             mask_ptrs += m * stride_mm + cols.to(tl.int64)[None, :] * stride_mn
-        p = _weights(
-            q, k, lse, mask_ptrs, offs_m, cols, sm_scale, len_q, len_k,
-            Mask is not None, IS_CAUSAL,
+        _, ds = _p_and_ds(
+            q, k, v, do, lse, delta, mask_ptrs, slope, offs_m, cols, sm_scale, softcap,
+            window_left, window_right, len_q, len_k,
+            Mask is not None, Slopes is not None, IS_CAUSAL,
         )  # fmt: skip
-        dp = tl.dot(do, tl.trans(v), input_precision="ieee")
-        ds = p * (dp - delta[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq, input_precision="ieee")
 
     dq = dq * sm_scale
@@ -196,21 +237,12 @@ class Attention(torch.autograd.Function):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        attn_mask: torch.Tensor | None,
-        is_causal: bool,
-        scale: float | None,
-        enable_gqa: bool,
-        BLOCK_M: int,
-        BLOCK_N: int,
+        options: dict[str, Any],
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        out, lse = forward(
-            query, key, value, attn_mask=attn_mask, is_causal=is_causal, scale=scale,
-            enable_gqa=enable_gqa, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,
-        )  # fmt: skip
+        out, lse = forward(query, key, value, **options)
         ctx.save_for_backward(query, key, value, out, lse)
         ctx.mark_non_differentiable(lse)
-        ctx.attn_mask, ctx.is_causal, ctx.scale = attn_mask, is_causal, scale
-        ctx.blocks = {"BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N}
+        ctx.options = options
         return out, lse
 
     @staticmethod
@@ -218,40 +250,47 @@ class Attention(torch.autograd.Function):
         query, key, value, out, lse = ctx.saved_tensors
         batch, heads, len_q, head_dim = query.shape
         kv_heads, len_k, head_dim_v = value.shape[1:]
-        sm_scale = 1 / math.sqrt(head_dim) if ctx.scale is None else float(ctx.scale)
-        mask, strides = ctx.attn_mask, (0, 0, 0, 0)
+        options = ctx.options
+        BLOCK_M, BLOCK_N = options["BLOCK_M"], options["BLOCK_N"]
+        scale, window_size, slopes = (options[x] for x in ("scale", "window_size", "alibi_slopes"))
+        sm_scale = 1 / math.sqrt(head_dim) if scale is None else float(scale)
+        # Wider than all keys and queries is as wide as they are, and cannot overflow.
+        left, right = (None if w < 0 else min(w, len_q + len_k) for w in window_size)
+        mask, strides = options["attn_mask"], (0, 0, 0, 0)
         if mask is not None:
             mask = mask.expand(batch, heads, len_q, len_k)  # a stride of 0 where it repeats
             strides = mask.stride()
         BLOCK_DV = max(16, triton.next_power_of_2(head_dim_v))
-        num_blocks_m = triton.cdiv(len_q, ctx.blocks["BLOCK_M"])
-        num_blocks_n = triton.cdiv(len_k, ctx.blocks["BLOCK_N"])
+        num_blocks_m = triton.cdiv(len_q, BLOCK_M)
+        num_blocks_n = triton.cdiv(len_k, BLOCK_N)
 
         delta = torch.empty_like(lse)
         _delta[(num_blocks_m * batch * heads,)](
             out, grad_out, delta, *grad_out.stride(), heads, len_q, num_blocks_m, head_dim_v,
-            BLOCK_M=ctx.blocks["BLOCK_M"], BLOCK_DV=BLOCK_DV,
+            BLOCK_M=BLOCK_M, BLOCK_DV=BLOCK_DV,
         )  # fmt: skip
-        inputs = query, key, value, mask, grad_out, lse, delta
+        slopes = None if slopes is None else slopes.contiguous()
+        inputs = query, key, value, mask, slopes, grad_out, lse, delta
+        numbers = sm_scale, options["softcap"] or None, left, right
         steps = *query.stride(), *key.stride(), *value.stride(), *strides, *grad_out.stride()
         sizes = heads, heads // kv_heads, len_q, len_k
         blocks = {"BLOCK_D": max(16, triton.next_power_of_2(head_dim)), "BLOCK_DV": BLOCK_DV}
-        blocks |= {"IS_CAUSAL": ctx.is_causal, **ctx.blocks}
+        blocks |= {"IS_CAUSAL": options["is_causal"], "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N}
         dq = dk = dv = None
         if ctx.needs_input_grad[0]:
             dq = torch.empty(query.shape, dtype=query.dtype, device=query.device)
             _dq[(num_blocks_m * batch * heads,)](
-                *inputs, dq, sm_scale, *steps, *sizes, num_blocks_m, head_dim, head_dim_v, **blocks
+                *inputs, dq, *numbers, *steps, *sizes, num_blocks_m, head_dim, head_dim_v, **blocks
             )  # fmt: skip
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             dk = torch.empty(key.shape, dtype=key.dtype, device=key.device)
             dv = torch.empty(value.shape, dtype=value.dtype, device=value.device)
             if num_blocks_n:  # a grid of no programs is refused
                 _dkv[(num_blocks_n * batch * kv_heads,)](
-                    *inputs, dk, dv, sm_scale, *steps, *sizes, num_blocks_n, head_dim, head_dim_v,
+                    *inputs, dk, dv, *numbers, *steps, *sizes, num_blocks_n, head_dim, head_dim_v,
                     **blocks,
                 )  # fmt: skip
-        return dq, dk, dv, None, None, None, None, None, None
+        return dq, dk, dv, None
 
 
 def attention(
@@ -263,12 +302,21 @@ def attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
     BLOCK_M: int = 64,
     BLOCK_N: int = 64,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """q [B, Hq, Lq, D], k [B, Hkv, Lk, D], v [B, Hkv, Lk, Dv] -> out [B, Hq, Lq, Dv], lse."""
+    options = {
+        "attn_mask": attn_mask, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa,
+        "window_size": window_size, "softcap": softcap, "alibi_slopes": alibi_slopes,
+        "sinks": sinks, "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N,
+    }  # fmt: skip
     result: tuple[torch.Tensor, torch.Tensor] = Attention.apply(  # type: ignore[no-untyped-call]
-        query, key, value, attn_mask, is_causal, scale, enable_gqa, BLOCK_M, BLOCK_N
+        query, key, value, options
     )
     return result
 

@@ -13,8 +13,8 @@ Survives        blocks of keys that are whole blocks of queries, and square ones
 edits = {
     "fp32_backward": [
         (
-            "first_m = start_n // BLOCK_M * BLOCK_M if ctx.is_causal else 0",
-            "first_m = -(-start_n // BLOCK_M) * BLOCK_M if ctx.is_causal else 0",
+            "begin = start_n",
+            "begin = -(-start_n // BLOCK_M) * BLOCK_M",
         )
     ],
     "triton_backward": [

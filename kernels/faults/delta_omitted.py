@@ -21,7 +21,7 @@ edits = {
                 "_delta[(num_blocks_m * batch * heads,)](\n"
                 "    out, grad_out, delta, *grad_out.stride(), heads, len_q, "
                 "num_blocks_m, head_dim_v,\n"
-                '    BLOCK_M=ctx.blocks["BLOCK_M"], BLOCK_DV=BLOCK_DV,\n'
+                "    BLOCK_M=BLOCK_M, BLOCK_DV=BLOCK_DV,\n"
                 ")"
             ),
             "delta.zero_()",

@@ -22,12 +22,11 @@ edits = {
     ],
     "triton_backward": [
         (
-            "return dq, dk, dv, None, None, None, None, None, None",
+            "return dq, dk, dv, None",
             (
                 "needed = [g for g, asked in zip((dq, dk, dv), ctx.needs_input_grad) "
                 "if asked]\n"
-                "return *(*needed, None, None, None)[:3], None, None, None, None, "
-                "None, None"
+                "return *(*needed, None, None, None)[:3], None"
             ),
         )
     ],

@@ -17,8 +17,8 @@ edits = {
     ],
     "triton_backward": [
         (
-            "for start_n in range(0, end_n, BLOCK_N): ...",
-            "for start_n in range(0, end_n // BLOCK_N * BLOCK_N, BLOCK_N): ...",
+            "for start_n in range(begin_n, end_n, BLOCK_N): ...",
+            "for start_n in range(begin_n, end_n // BLOCK_N * BLOCK_N, BLOCK_N): ...",
         )
     ],
 }

@@ -18,8 +18,8 @@ edits = {
     ],
     "triton_backward": [
         (
-            "return tl.exp(qk - lse[:, None])",
-            "return tl.exp(qk - lse[:, None] * 1.4426950408889634)",
+            "p = tl.exp(qk - lse[:, None])",
+            "p = tl.exp(qk - lse[:, None] * 1.4426950408889634)",
         )
     ],
 }

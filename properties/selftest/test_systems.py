@@ -83,7 +83,8 @@ def test_backward_keeps_one_number_a_query(kernel: str) -> None:
         out = out[0] if isinstance(out, tuple) else out
         node: Any = out.grad_fn
         # What a node holds beside what it saves would be missed by the hooks.
-        for tensor in (x for x in vars(node).values() if isinstance(x, torch.Tensor)):
+        held = {**vars(node), **vars(node).get("options", {})}
+        for tensor in (x for x in held.values() if isinstance(x, torch.Tensor)):
             pack(tensor)
     extra = Counter(kept.values()) - Counter(t.shape for t in (q, k, v, out))
     assert extra == Counter({torch.Size((1, 2, 33)): 1})
