@@ -283,4 +283,4 @@ variants: dict[str, Kernel] = {
     "lazy_rescale": _kernel(Contract(rescale_threshold=8.0), rescale_threshold=8.0),
     "bottom_right": bottom_right(kernel),
 }
-"""FlashAttention-4's polynomial for P and maximum that may lag; and is_causal aligned at the end."""
+"""FlashAttention-4's polynomial for P, its maximum that may lag; is_causal aligned at the end."""

@@ -268,7 +268,7 @@ def test_infinite_outside_the_contract(options: dict[str, Any]) -> None:
 
 
 def test_a_sink_far_above_the_scores_excuses_no_infinity() -> None:
-    """exp(sink - m), m of the keys alone, is infinite beside any lag: the sink joins the maximum."""
+    """exp(sink - m), m of the keys alone, is infinite without any lag too."""
     for sink in (100.0, 1e4):
         _, out, lse = _one(sinks=np.array([sink]))
         assert math.isfinite(out)
