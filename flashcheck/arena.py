@@ -248,10 +248,10 @@ class _Builder:
         if layout in ("transposed", "packed") and len(axes) > 1:
             axes[-2:] = axes[:-3:-1]
         step, offset = (2 if layout == "strided" else 1), (1 if layout == "offset" else 0)
-        if layout == "padded" and (name == "mask" or len(axes) > 1):
-            stored[-1] += PAD_CHANNELS
-        elif layout == "padded":
+        if name != "mask" and len(axes) == 1 and layout in ("transposed", "packed", "padded"):
             step = 1 + PAD_ROWS  # a column of a matrix
+        elif layout == "padded" and axes:
+            stored[-1] += PAD_CHANNELS
         ordered = _contiguous(tuple(stored[axis] for axis in axes))
         strides = [0] * len(shape)
         for axis, stride in zip(axes, ordered, strict=True):
@@ -264,7 +264,7 @@ class _Builder:
         """int32: lengths, or a table whose rows may be longer in memory."""
         stored, offset = list(option.shape), 0
         if option.name == "block_table":
-            stored[-1] += PAD_CHANNELS if layout in ("padded", "strided") else 0
+            stored[-1] += PAD_CHANNELS if layout != "contiguous" else 0
             offset = 1 if layout == "offset" else 0
         storage = self.storage((option.name,), "int32", math.prod(stored) + offset)
         strides = _contiguous(tuple(stored))

@@ -79,9 +79,9 @@ class Inputs:
       [B, L, H, D], the others contiguous). The mask follows: its last two axes swapped in
       memory for transposed and packed, its rows longer for padded, every second element for
       strided, and an offset for offset. So do options of float32: a vector is a column of a matrix
-      for padded, and an axis along which all numbers are the same has stride 0 for both expanded.
-      block_table is the first columns of a wider one for padded and strided, and has an offset for
-      offset; lengths are contiguous.
+      for transposed, packed and padded, and an axis along which all numbers are the same has stride
+      0 for both expanded. block_table is the first columns of a wider one for all but contiguous,
+      and has an offset for offset; lengths are contiguous.
     `passed` names options that are passed although they are neutral; `bottom_right` is how
     the kernel under test declares is_causal to be aligned.
 

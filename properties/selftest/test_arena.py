@@ -232,11 +232,12 @@ def test_strides_of_options() -> None:
         return t.stride(), t.storage_offset()
 
     assert strides("contiguous", "block_table") == ((3, 1), 0)
-    assert strides("padded", "block_table") == ((3 + arena.PAD_CHANNELS, 1), 0)
-    assert strides("strided", "block_table") == ((3 + arena.PAD_CHANNELS, 1), 0)
-    assert strides("offset", "block_table") == ((3, 1), 1)
+    for layout in LAYOUTS[1:]:
+        offset = 1 if layout == "offset" else 0
+        assert strides(layout, "block_table") == ((3 + arena.PAD_CHANNELS, 1), offset)
     assert strides("contiguous", "alibi_slopes") == ((1,), 0)
-    assert strides("padded", "alibi_slopes") == ((1 + arena.PAD_ROWS,), 0)
+    for layout in ("transposed", "packed", "padded"):
+        assert strides(layout, "alibi_slopes") == ((1 + arena.PAD_ROWS,), 0)
     assert strides("strided", "alibi_slopes") == ((2,), 0)
     assert strides("offset", "sinks") == ((1,), 1)
     assert strides("contiguous", "sinks") == ((1,), 0)
