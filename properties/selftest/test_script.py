@@ -321,6 +321,13 @@ PACKED = replace(NORMALS, len_q=6, len_k=9, seqlens_q=(2, 0, 4), seqlens_k=(4, 1
 PAGED = replace(NORMALS, batch=2, len_k=12, seqlens_k=(5, 8), page=3, spare=2, seed=11)
 
 
+FLAT = (
+    "page = block_table.as_strided(block_table.shape, (block_table.shape[1], 1))"
+    "[b, : len(page)].long()"
+)
+"""The table read as if it were contiguous."""
+
+
 def sequences(order: str, page: str = "pass", ends: str = "pass") -> str:
     turned = order == "bshd"
     return textwrap.dedent(SEQUENCES).format(
@@ -341,8 +348,11 @@ def sequences(order: str, page: str = "pass", ends: str = "pass") -> str:
         (PAGED, "agreement", {"page": "page[1:] = (page[:1] + 1) % len(key)"}),
         (replace(PAGED, layout="padded"), "agreement", {"page": "page = page.flip(0)"}),
         (PAGED, "poison_memory", {"page": "value = value + 0 * key.sum()"}),
+        (PAGED, "inputs_unmodified", {"page": "block_table[b, -1] = block_table[b, 0]"}),
+        (replace(PAGED, layout="strided"), "agreement", {"page": FLAT}),
     ],
-    ids=["packed", "packed-alone", "paged", "paged-padded", "paged-poison"],
+    ids=["packed", "packed-alone", "paged", "paged-padded", "paged-poison", "table-written",
+         "table-flat"],
 )  # fmt: skip
 def test_sequences(
     problem: Problem, name: str, bug: dict[str, str], order: str, folder: Path
