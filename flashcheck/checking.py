@@ -9,10 +9,11 @@ from typing import Any
 
 from flashcheck import interpreter
 from flashcheck.case import Case
-from flashcheck.explanation.diagnose import diagnose
+from flashcheck.explanation.diagnose import diagnosed
 from flashcheck.explanation.explain import counterexample, input_lines
 from flashcheck.explanation.hints import hints
 from flashcheck.explanation.models import likely
+from flashcheck.explanation.runs import which_is_wrong
 from flashcheck.formats import EVERY
 from flashcheck.kernel import Kernel, Target
 from flashcheck.law import Law, Subject, law_named, laws
@@ -185,11 +186,15 @@ def _explain(name: str, case: Case, law: Law, found: Check) -> str:
     sections = {
         "Likely cause": () if cause is None else (cause.sentence,),
         "Problem": input_lines(case, law),
-        "If this is intended": hints(case, law, found),
+        "If this is intended": hints(case, law, found, named=cause.faults if cause else ()),
         "Again": (
             f"problem = flashcheck.Problem.from_dict({case.problem.to_dict()})",
             f"flashcheck.check({name}, problem{options}).raise_if_failed()",
         ),
         "Smaller, and compared with its neighbours": (f"flashcheck.gate([{name}])",),
     }
-    return f"{law.name} of {name}\n" + counterexample(found, diagnose(case, law, found), sections)
+    sentence, shown = diagnosed(case, law, found)
+    blamed = which_is_wrong(case, law, shown)
+    return f"{law.name} of {name}\n" + counterexample(
+        shown, sentence, sections, law=law, blamed=blamed
+    )

@@ -21,11 +21,12 @@ class Judge:
 
     The check holds when every ratio = (error - radius) / bound is at most 1. Elements whose
     bound is infinite are not judged; the check is vacuous when more than half of the elements
-    that `vacuous` counts over are.
+    that `vacuous` counts over are. `runs` names what gives got and expected, as a law has it.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, runs: tuple[str, str] | tuple[()] = ()) -> None:
         self.name = name
+        self.runs = runs
         self.stats: dict[str, Any] = {}
         self._ratio = 0.0
         self._worst: Worst | None = None
@@ -157,6 +158,12 @@ class Judge:
         share = f"{int(wrong.sum())} of {int(judged.sum())} elements of {output} are wrong"
         if w is None:
             return share
+        if self.runs:
+            return (
+                f"{output}{list(w.index)} is {w.got:.9g} from {self.runs[0]} and, from "
+                f"{self.runs[1]}, expected to be {w.expected:.9g} (error {w.error:.2g}, bound "
+                f"{w.bound:.2g}); {share}"
+            )
         return (
             f"{output}{list(w.index)} is {w.got:.9g} and should be {w.expected:.9g} "
             f"(error {w.error:.2g}, bound {w.bound:.2g}); {share}"

@@ -30,7 +30,9 @@ class Law:
     `statement` is one sentence for reports. `applies` looks at the case without running the
     kernel, and `about` at a kernel and its space: whether any case may have what the law is about.
     `backward` says that it is about gradients, which not every kernel has; a law gets
-    checks in proportion to its `weight`.
+    checks in proportion to its `weight`. `runs` names the two runs that a law compares, the one
+    that gives what it gets and the one that gives what it expects; () where what is expected is
+    no result of the kernel.
     """
 
     name: str
@@ -40,10 +42,11 @@ class Law:
     about: Callable[[Subject], bool]
     backward: bool = False
     weight: int = 1
+    runs: tuple[str, str] | tuple[()] = ()
 
     def check(self, case: Case) -> Check:
         """Judge one case. A kernel that gives no result fails, or is unsupported."""
-        judge = Judge(self.name)
+        judge = Judge(self.name, self.runs)
         try:
             self.judge(case, judge)
         except BadReply as bad:
@@ -74,6 +77,7 @@ def law(
     about: Callable[[Subject], bool] = lambda subject: True,
     backward: bool = False,
     weight: int = 1,
+    runs: tuple[str, str] | tuple[()] = (),
 ) -> Callable[[Callable[[Case, Judge], None]], Law]:
     """Make a law of a function `(case, judge) -> None`, named after it."""
 
@@ -81,7 +85,7 @@ def law(
         return (not backward or case.has_gradients) and applies(case)
 
     def decorate(function: Callable[[Case, Judge], None]) -> Law:
-        return Law(function.__name__, statement, function, where, about, backward, weight)
+        return Law(function.__name__, statement, function, where, about, backward, weight, runs)
 
     return decorate
 

@@ -17,10 +17,12 @@ from flashcheck import literals, placement, preamble, reference
 from flashcheck.call import Call
 from flashcheck.case import Case, Runner
 from flashcheck.examples import Example
+from flashcheck.explanation.runs import which_is_wrong
+from flashcheck.formats import FLOAT8
 from flashcheck.grad_out import WRT, GradOut
 from flashcheck.inputs import DESCALES, LENGTHS, PER_HEAD, Inputs
 from flashcheck.kernel import Target
-from flashcheck.law import law_named
+from flashcheck.law import Law, law_named
 from flashcheck.loading import NEUTRAL
 from flashcheck.preamble import quoted
 from flashcheck.trace import Comparison, Element, Trace, trace
@@ -88,7 +90,7 @@ def script(example: Example, target: Target, file: str | None = None) -> Script:
         )  # fmt: skip
 
     traced = trace(law, case, example.check)
-    writer = _Writer(example, target, law.statement, traced, file)
+    writer = _Writer(example, target, law, traced, file)
     return Script(writer.text(case), writer.tensors)
 
 
@@ -96,7 +98,7 @@ def script(example: Example, target: Target, file: str | None = None) -> Script:
 class _Writer:
     example: Example
     target: Target
-    statement: str
+    law: Law
     traced: Trace
     file: str | None
     tensors: dict[str, tuple[str, Any]] = field(default_factory=dict)
@@ -129,7 +131,7 @@ class _Writer:
         version = importlib.metadata.version("flashcheck")
         said = e.text.split("\n\n")[0].splitlines()[1:] or [e.check.message]
         lines = [
-            f"{e.name} in {e.dtype} fails {e.property}: {self.statement}.",
+            f"{e.name} in {e.dtype} fails {e.property}: {self.law.statement}.",
             "",
             *textwrap.wrap(" ".join(said), WIDTH),
             "",
@@ -390,7 +392,8 @@ class _Writer:
         ]
 
     def _compared(self, found: Comparison, case: Case) -> list[str]:
-        worst = self.example.check.worst
+        check = self.example.check
+        worst = check.worst
         assert worst is not None
         lines, expected = [], ""
         if found.other is None:
@@ -398,8 +401,12 @@ class _Writer:
             lines += self._expected(found, case)
         else:
             order = sorted([("got", found.got), ("expected", found.other)], key=lambda p: p[1].call)
+            runs = dict(zip(("got", "expected"), self.law.runs, strict=False))
             for name, element in order:
+                lines += [f"# {name}: the result from {runs[name]}"] if runs else []
                 lines += self._value(name, element)
+            blamed = "" if case.inputs.dtype in FLOAT8 else which_is_wrong(case, self.law, check)
+            lines += [f"# {line}" for line in textwrap.wrap(blamed, WIDTH)]
             if found.number:
                 expected = f"expected += {found.number!r}  # by so much it has to differ"
                 lines.append(expected)

@@ -15,6 +15,7 @@ from flashcheck.law import Subject, law
 @law(
     "one batch element alone gives what it gives in the batch",
     applies=lambda case: case.problem.batch > 1,
+    runs=("the batch element alone", "the whole batch"),
 )
 def batch_independence(case: Case, judge: Judge) -> None:
     x = case.inputs.unscaled()

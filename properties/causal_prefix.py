@@ -19,6 +19,7 @@ def applies(case: Case) -> bool:
     "under is_causal, the first rows are those of the shorter problem",
     applies=applies,
     about=lambda subject: "is_causal" in subject.space.options and subject.space.dense,
+    runs=("the first rows alone", "all rows"),
 )
 def causal_prefix(case: Case, judge: Judge) -> None:
     x = case.inputs.unplaced()

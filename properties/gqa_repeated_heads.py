@@ -15,6 +15,7 @@ from flashcheck.law import Subject, law
     "enable_gqa equals repeating each key head",
     applies=lambda case: case.inputs.enable_gqa,
     about=lambda subject: "enable_gqa" in subject.space.options,
+    runs=("repeated key heads", "enable_gqa"),
 )
 def gqa_repeated_heads(case: Case, judge: Judge) -> None:
     x = case.inputs.unscaled()

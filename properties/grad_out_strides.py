@@ -18,7 +18,11 @@ from ._alike import alike
 MOVED = tuple(layout for layout in GRAD_LAYOUTS if layout != "contiguous")
 
 
-@law("the same grad_out at other strides gives the same gradients", backward=True)
+@law(
+    "the same grad_out at other strides gives the same gradients",
+    backward=True,
+    runs=("grad_out at other strides", "contiguous grad_out"),
+)
 def grad_out_strides(case: Case, judge: Judge) -> None:
     layout = MOVED[case.problem.seed % len(MOVED)]
     dout = constant(case.dout.shape) if layout == "expanded" else case.dout

@@ -13,6 +13,7 @@ from flashcheck.law import Subject, law
 @law(
     "one key head with its query heads alone gives what it gives among all",
     applies=lambda case: case.problem.kv_heads > 1,
+    runs=("the head alone", "all heads"),
 )
 def head_independence(case: Case, judge: Judge) -> None:
     x = case.inputs.unscaled()

@@ -19,6 +19,7 @@ def applies(case: Case) -> bool:
     "doubling every key leaves out as it was and adds ln 2 to lse",
     applies=applies,
     about=lambda subject: subject.space.dense,  # plain calls are compared
+    runs=("every key twice", "every key once"),
 )
 def key_doubling(case: Case, judge: Judge) -> None:
     x = case.inputs.unplaced()

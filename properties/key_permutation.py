@@ -19,6 +19,7 @@ def applies(case: Case) -> bool:
     "permuting keys, values and mask together changes nothing",
     applies=applies,
     about=lambda subject: subject.space.dense,  # plain calls are compared
+    runs=("permuted keys", "keys in their order"),
 )
 def key_permutation(case: Case, judge: Judge) -> None:
     x = case.inputs.unplaced()

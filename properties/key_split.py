@@ -32,6 +32,7 @@ def part(x: Inputs, keys: slice) -> Inputs:
     "two parts of the keys, merged by their lse, give the whole",
     applies=applies,
     about=lambda subject: subject.space.dense,  # plain calls are compared
+    runs=("all keys", "two parts of the keys, merged"),
 )
 def key_split(case: Case, judge: Judge) -> None:
     x = case.inputs.unplaced().with_(sinks=None)

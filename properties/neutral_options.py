@@ -55,6 +55,7 @@ def one(case: Case) -> Inputs:
     "an option at its neutral value equals the option left out",
     applies=lambda case: bool(neutral(case)),
     about=lambda subject: not NEUTRAL.isdisjoint(subject.space.options),
+    runs=("the option passed", "the option left out"),
 )
 def neutral_options(case: Case, judge: Judge) -> None:
     x = one(case)

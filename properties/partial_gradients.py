@@ -17,7 +17,11 @@ SUBSETS: tuple[tuple[Wrt, ...], ...] = (
 )  # fmt: skip
 
 
-@law("where only some of q, k and v require a gradient, it is the same", backward=True)
+@law(
+    "where only some of q, k and v require a gradient, it is the same",
+    backward=True,
+    runs=("some gradients alone", "all gradients"),
+)
 def partial_gradients(case: Case, judge: Judge) -> None:
     wrt = SUBSETS[case.problem.seed % len(SUBSETS)]
     some, all_three = case.differentiate(case.dout, wrt=wrt), case.differentiate(case.dout)

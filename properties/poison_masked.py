@@ -41,6 +41,7 @@ def may_hide(subject: Subject) -> bool:
     "hidden keys and values of any finite size change no bit",
     applies=lambda case: bool(dead(case).any()),
     about=may_hide,
+    runs=("changed hidden keys", "hidden keys as given"),
 )
 def poison_masked(case: Case, judge: Judge) -> None:
     x = case.inputs

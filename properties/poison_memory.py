@@ -10,7 +10,10 @@ from flashcheck.judge import Judge
 from flashcheck.law import Subject, law
 
 
-@law("NaN in the memory around and between the tensors changes no bit")
+@law(
+    "NaN in the memory around and between the tensors changes no bit",
+    runs=("NaN around the tensors", "zeros around the tensors"),
+)
 def poison_memory(case: Case, judge: Judge) -> None:
     first, second = case.run(), case.run(guard="nan")
     said = "the memory around the tensors was filled with NaN"

@@ -10,7 +10,10 @@ from flashcheck.judge import Judge
 from flashcheck.law import Subject, law
 
 
-@law("what the output buffer held before changes no bit")
+@law(
+    "what the output buffer held before changes no bit",
+    runs=("fresh memory of NaN", "fresh memory as it comes"),
+)
 def poison_output(case: Case, judge: Judge) -> None:
     # Both calls are made alike, with torch's deterministic algorithms, but for the filling.
     first, second = case.run(fresh_output_nan=False), case.run(fresh_output_nan=True)

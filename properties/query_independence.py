@@ -19,6 +19,7 @@ def applies(case: Case) -> bool:
     "a run of queries alone gives what it gives among all",
     applies=applies,
     about=lambda subject: subject.space.dense,  # plain calls are compared
+    runs=("these queries alone", "all queries"),
 )
 def query_independence(case: Case, judge: Judge) -> None:
     x = case.inputs.unplaced()

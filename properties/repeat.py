@@ -14,6 +14,7 @@ from flashcheck.law import Subject, law
     "the same call twice gives the same bits",
     applies=lambda case: case.kernel.deterministic,
     about=lambda subject: subject.target.kernel.deterministic,
+    runs=("the second call", "the first call"),
 )
 def repeat(case: Case, judge: Judge) -> None:
     reply = case.run(times=2)

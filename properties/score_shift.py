@@ -17,6 +17,7 @@ from flashcheck.law import Subject, law
 @law(
     "adding a constant to a row's scores changes lse by it, and out not at all",
     applies=lambda case: case.problem.len_k > 0,
+    runs=("shifted scores", "scores before the shift"),
 )
 def score_shift(case: Case, judge: Judge) -> None:
     x = case.inputs.unscaled().with_(softcap=0.0, sinks=None)

@@ -50,7 +50,12 @@ def has_sequences(subject: Subject) -> bool:
     return "cu_seqlens_q" in options or ("block_table" in options and dense)
 
 
-@law("a sequence among others gives what it gives by itself", applies=applies, about=has_sequences)
+@law(
+    "a sequence among others gives what it gives by itself",
+    applies=applies,
+    about=has_sequences,
+    runs=("the sequence alone", "all sequences"),
+)
 def sequence_independence(case: Case, judge: Judge) -> None:
     b, rows, x = alone(case)
     batch = slice(b, b + 1)

@@ -24,6 +24,7 @@ def other(case: Case) -> int:
     "any number of splits gives the same",
     applies=lambda case: "num_splits" in case.space.options,
     about=lambda subject: "num_splits" in subject.space.options,
+    runs=("another number of splits", "the problem's own splits"),
 )
 def split_independence(case: Case, judge: Judge) -> None:
     x = case.inputs.with_(num_splits=other(case))

@@ -14,7 +14,10 @@ DIFFERENT = ("contiguous", "expanded_batch", "expanded_heads")
 """Layouts in which the values may not be the same."""
 
 
-@law("the same values at other strides and offsets give the same result")
+@law(
+    "the same values at other strides and offsets give the same result",
+    runs=("other strides", "the problem's own strides"),
+)
 def strides(case: Case, judge: Judge) -> None:
     x = case.inputs
     others = [name for name in LAYOUTS if name not in DIFFERENT and name in case.space.layouts]

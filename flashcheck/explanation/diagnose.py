@@ -8,6 +8,8 @@ the result names it, and one that does not says nothing.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +26,9 @@ from flashcheck.explanation.weights import (
     measure,
     taken_in,
 )
-from flashcheck.formats import Bools
+from flashcheck.formats import Array, Bools
 from flashcheck.inputs import Inputs
+from flashcheck.judge import Judge
 from flashcheck.law import Law
 from flashcheck.sequences import lengths, with_length, with_lengths
 from flashcheck.verdict import Check, Verdict
@@ -47,18 +50,25 @@ _SAID = {
 
 def diagnose(case: Case, law: Law, check: Check) -> str:
     """The sentence about a failed `check` of `law` on `case`."""
-    text = _without_numbers(check)
+    return diagnosed(case, law, check)[0]
+
+
+def diagnosed(case: Case, law: Law, check: Check) -> tuple[str, Check]:
+    """The sentence about a failed `check` of `law` on `case`, and the check with the numbers of the
+    output that the sentence is about."""
+    text, shown = _without_numbers(check), check
     if text is None:
         text = gradients.sentence(case, check) if law.backward else None
-        text = (
-            text
-            or _measured(case, law)
-            or rows.unwritten(case, case.inputs)
-            or _fallback(law, check)
-        )
+        if text is None and (measured := _measured(case, law, check)) is not None:
+            text, shown = measured
+        text = text or rows.unwritten(case, case.inputs) or _fallback(law, check)
     elif check.symptom in ("output not written", "reads hidden keys"):
-        text = rows.unwritten(case, case.inputs) or _measured(case, law) or text
-    return phrases.sentence_case(text)
+        unwritten = rows.unwritten(case, case.inputs)
+        if unwritten is not None:
+            text = unwritten
+        elif (measured := _measured(case, law, check)) is not None:
+            text, shown = measured
+    return phrases.sentence_case(text), shown
 
 
 def unmeasured(law: Law, check: Check) -> str:
@@ -78,14 +88,16 @@ def _without_numbers(check: Check) -> str | None:
     return None if said is None else f"{said}: {check.message}".rstrip(": ")
 
 
-def _measured(case: Case, law: Law) -> str | None:
-    """What is wrong with the first wrong result among those that the law asks for."""
+def _measured(case: Case, law: Law, check: Check) -> tuple[str, Check] | None:
+    """What is wrong with the first wrong result among those that the law asks for, and the check
+    with the numbers of that output; rather with the output that is worst by the check."""
     recorder = Recorder(case.runner)
     again = Case(
         recorder, case.target, case.problem, case.config, case.device, case.space, case.captured
     )  # fmt: skip
     law.check(again)
     done: list[Inputs] = []
+    found: list[tuple[str, Check]] = []
     for x in (again.inputs, *recorder.inputs):
         if any(x is other for other in done):
             continue
@@ -96,9 +108,49 @@ def _measured(case: Case, law: Law) -> str | None:
         text = wrong_result(again, result)
         if text is None:
             continue
+        shown = _of_output("out" if result.wrong.any() else "lse", case, law, check)
+        if shown is None:
+            continue
         own = x is again.inputs
-        return text if own else f"{text} (on an input that {law.name} makes from this one)"
-    return None
+        text = text if own else f"{text} (on an input that {law.name} makes from this one)"
+        if shown is check:
+            return text, shown
+        found.append((text, shown))
+    return found[0] if found else None
+
+
+class _Only(Judge):
+    """A judge of one output alone."""
+
+    def __init__(self, law: Law, output: str) -> None:
+        super().__init__(law.name, law.runs)
+        self.output = output
+
+    def within(self, output: str, got: Array, expected: Array, bound: Array, **how: Any) -> Array:
+        if output != self.output:
+            return np.zeros_like(got)
+        return super().within(output, got, expected, bound, **how)
+
+    def identical(self, output: str, first: Array, second: Array, symptom: str, what: str) -> None:
+        if output == self.output:
+            super().identical(output, first, second, symptom, what)
+
+    def finite(self, output: str, got: Array, judged: Bools) -> None:
+        if output == self.output:
+            super().finite(output, got, judged)
+
+
+def _of_output(output: str, case: Case, law: Law, check: Check) -> Check | None:
+    """The check with the worst element of one output; None where that one is not wrong."""
+    worst = check.worst
+    if worst is None or worst.output not in ("out", "lse") or worst.output == output:
+        return check
+    judge = _Only(law, output)
+    law.judge(case, judge)
+    only = judge.check()
+    if not only.failed or only.worst is None:
+        return None
+    return replace(check, worst=only.worst, ratio=only.ratio)
 
 
 def wrong_result(case: Case, r: Result) -> str | None:
@@ -304,7 +356,9 @@ def _fallback(law: Law, check: Check) -> str:
         return check.message or f"{law.name} does not hold"
     where = phrases.element(w.output, w.index)
     told = f"{where} is {short(w.got)}"
-    if not math.isnan(w.expected):
+    if law.runs:
+        told += f" from {law.runs[0]} and, from {law.runs[1]}, expected to be {short(w.expected)}"
+    elif not math.isnan(w.expected):
         told += f" instead of {short(w.expected)}"
     if law.name in ("agreement", "finite"):
         return f"{told}, {phrases.times(check.ratio)}"

@@ -13,10 +13,11 @@ import numpy as np
 from flashcheck import defect, grad_out
 from flashcheck.case import Case
 from flashcheck.explanation.contrast import contrast
-from flashcheck.explanation.diagnose import diagnose, unmeasured
+from flashcheck.explanation.diagnose import diagnosed, unmeasured
 from flashcheck.explanation.hints import hints
-from flashcheck.explanation.models import likely
+from flashcheck.explanation.models import Likely, likely
 from flashcheck.explanation.phrases import element, short, times
+from flashcheck.explanation.runs import which_is_wrong
 from flashcheck.inputs import Inputs
 from flashcheck.law import Law, Subject
 from flashcheck.problem import Problem
@@ -81,10 +82,17 @@ def explain(
             defects.append(defect.told(what, error))
             return otherwise
 
-    sentence = part(
-        "say what is wrong with the result", lambda: diagnose(case, law, check),
-        unmeasured(law, check),
+    sentence, shown = part(
+        "say what is wrong with the result", lambda: diagnosed(case, law, check),
+        (unmeasured(law, check), check),
     )  # fmt: skip
+    blamed = part("say which run is wrong", lambda: which_is_wrong(case, law, shown), "")
+    # The models of faults are about the forward pass.
+    cause: Likely | None = None
+    if not law.backward:
+        cause = part("look for the cause", lambda: likely(case, law, check), None)
+    told = "" if cause is None else cause.sentence
+    faults = () if cause is None else cause.faults
     lines: tuple[str, ...] = ()
     declared: tuple[str, ...] = ()
     if captured is None:
@@ -93,14 +101,10 @@ def explain(
             lambda: contrast(subject, law, problem, config, check, other_dtypes=other_dtypes),
             (),
         )
-        declared = part("look for a declaration", lambda: hints(case, law, check), ())
+        declared = part("look for a declaration", lambda: hints(case, law, check, named=faults), ())
     if seed is not None and "--seed" not in command:
         command += f" --seed {seed}"
 
-    # The models of faults are about the forward pass.
-    told = ""
-    if not law.backward:
-        told = part("look for the cause", lambda: _cause(case, law, check), "")
     sections = {
         "Likely cause": (told,) if told else (),
         "Smallest input found": input_lines(case, law),
@@ -109,23 +113,28 @@ def explain(
         "Not explained": tuple(defects),
     }
     block = [_rule(subject.target.name, problem.dtype, law.name, example_id)]
-    block.append(counterexample(check, sentence, sections))
+    block.append(counterexample(shown, sentence, sections, law=law, blamed=blamed))
     block += ["", f"  flashcheck replay {example_id}", f"  flashcheck show {example_id}"]
     block.append(f"  whole run: {command}")
     return Explanation("\n".join(block), sentence, told, lines, declared)
 
 
-def _cause(case: Case, law: Law, check: Check) -> str:
-    cause = likely(case, law, check)
-    return "" if cause is None else cause.sentence
+def counterexample(
+    check: Check,
+    sentence: str,
+    sections: Mapping[str, tuple[str, ...]],
+    *,
+    law: Law | None = None,
+    blamed: str = "",
+) -> str:
+    """The sentence about a failed check, its numbers, then each section that has lines.
 
-
-def counterexample(check: Check, sentence: str, sections: Mapping[str, tuple[str, ...]]) -> str:
-    """The sentence about a failed check, its numbers, then each section that has lines."""
+    law: what was checked, which may compare two runs; blamed: which of them is wrong.
+    """
     block = textwrap.wrap(sentence, WIDTH)
-    numbers = _numbers(check)
+    numbers = _numbers(check, law.runs if law is not None else ())
     if numbers:
-        block += ["", *numbers]
+        block += ["", *numbers, *([f"  {blamed}"] if blamed else [])]
     block.append("")
     for title, lines in sections.items():
         if lines:
@@ -138,17 +147,18 @@ def _rule(kernel: str, dtype: str, name: str, example_id: str) -> str:
     return head + "-" * max(3, RULE - len(head) - len(tail)) + tail
 
 
-def _numbers(check: Check) -> list[str]:
-    """Got, expected, error and bound; where; how many."""
+def _numbers(check: Check, runs: tuple[str, str] | tuple[()] = ()) -> list[str]:
+    """Got, expected, error and bound; where; how many. `runs` names what gave got and expected."""
     w = check.worst
     if w is None:
         return []
-    first = f"  got {_number(w.got)}"
+    by = tuple(f" from {run}" for run in runs) or ("", "")
+    parts = [f"got {_number(w.got)}{by[0]}"]
     if not np.isnan(w.expected):
-        first += f"   expected {_number(w.expected)}   error {short(w.error)}"
-        first += f"   bound {short(w.bound)}"
+        parts += [f"expected {_number(w.expected)}{by[1]}", f"error {short(w.error)}"]
+        parts += [f"bound {short(w.bound)}"]
         if np.isfinite(check.ratio):
-            first += f"   ({times(check.ratio)})"
+            parts += [f"({times(check.ratio)})"]
     c = check.counts
     nan, inf = c.get("nan", 0), c.get("inf", 0)
     found = [f"{n} {name}" for n, name in ((nan, "NaN"), (inf, "Inf")) if n]
@@ -156,9 +166,13 @@ def _numbers(check: Check) -> list[str]:
     wrong, judged = c.get("wrong", 0), max(c.get("elements", 0), c.get("wrong", 0))
     second += f"{wrong} of {judged} elements wrong, "
     second += " and ".join(found) or "no NaN or Inf"
-    if len(first) > WIDTH:
-        return [*first.rsplit("   (", 1)[:1], f"  {times(check.ratio)}", second]
-    return [first, second]
+    lines = ["  " + parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + 3 + len(part) <= WIDTH:
+            lines[-1] += f"   {part}"
+        else:
+            lines.append(f"  {part}")
+    return [*lines, second]
 
 
 def _number(x: float) -> str:

@@ -27,10 +27,10 @@ def sentence(case: Case, r: Result) -> str | None:
         return None
     judged = np.isfinite(r.bound.lse)
     if not (bad & r.seen).any():
-        meant = "-inf"
+        which, meant = rows.which_see_none(r, bad), "-inf"
         if r.x.sinks is not None:
             meant = f"the sink, {short(float(r.value.lse[bad][0]))},"
-        return f"lse is {short(float(r.lse[bad][0]))} instead of {meant} in rows that see no key"
+        return f"lse is {short(float(r.lse[bad][0]))} instead of {meant} in {which}"
     seen = judged & r.seen
     got = r.lse[bad & r.seen]
     place = rows.where(bad & r.seen, seen)
@@ -107,7 +107,7 @@ def _shift(r: Result, place: str) -> str | None:
     if off.size == 0 or np.ptp(off) > slack or float(np.abs(off).min()) < 1e-3:
         return None
     size = float(np.abs(off).mean())
-    names = {math.log(2): "ln 2", math.log(r.x.k.shape[2]): f"ln {r.x.k.shape[2]}, of all keys"}
+    names = {math.log(r.x.k.shape[2]): f"ln {r.x.k.shape[2]}, of all keys", math.log(2): "ln 2"}
     name = next((f" ({t})" for v, t in names.items() if abs(v - size) < slack + 1e-4), "")
     way = "small" if off.mean() < 0 else "large"
     return f"lse is too {way} by {short(size)}{name} in {place}"

@@ -14,7 +14,8 @@ import importlib
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -35,6 +36,7 @@ from flashcheck.formats import FLOAT8, FORMATS, Array, Bools
 from flashcheck.inputs import Inputs
 from flashcheck.kernel import Contract, Kernel
 from flashcheck.law import Law
+from flashcheck.legality import why_not
 from flashcheck.oracle.float64 import Attention
 from flashcheck.verdict import Check, Verdict
 from flashcheck.worker import InProcess
@@ -225,10 +227,12 @@ class Likely:
 
     faults: the name of one in kernels/faults, or of two of a kind that nothing told apart; rise:
     where the maximum rises, for a fault of its rescale, or ""; wrong: how many wrong elements
-    the model reproduces; others: further problems on which it gives the same wrong result too.
+    the model reproduces; others: further problems on which it gives the same wrong result too;
+    x: the call.
     """
 
     faults: tuple[str, ...]
+    x: Inputs
     rise: str
     wrong: int
     others: int
@@ -236,13 +240,53 @@ class Likely:
     @property
     def sentence(self) -> str:
         pages = [fault.read(name) for name in self.faults]
-        told = ", or: ".join(page.title.rstrip(".") for page in pages)
+        told = ", or: ".join(_title(page, self.x).rstrip(".") for page in pages)
         files = phrases.join([f"kernels/faults/{page.name}" for page in pages], "or")
         same = f"all {self.wrong:,} wrong elements" if self.wrong > 1 else "the wrong element"
         return (
             f"{told}{self.rise} (as in {files}, which gives {same} here and the same wrong "
             f"results on {self.others} other problems)"
         )
+
+
+_SPEAKS_OF: Mapping[str, Callable[[Inputs], bool]] = {
+    r"masks?\b": lambda x: not x.visible.all() or x.mask is not None,
+    r"causal\b": lambda x: x.is_causal,
+    r"windows?\b": lambda x: x.window != (-1, -1),
+    r"softcap\b|cap\b|tanh\b": lambda x: bool(x.softcap),
+    r"ALiBi|slopes?\b": lambda x: x.alibi_slopes is not None,
+    r"bias\b": lambda x: x.bias is not None,
+    r"sinks?\b": lambda x: x.sinks is not None,
+    r"pages?\b|block table|cache\b": lambda x: x.pages is not None,
+    r"sequences?\b": lambda x: x.seqlens_k is not None,
+}
+"""Words of a fault's title, and whether a call has anything of the kind."""
+
+
+def _fits(page: fault.Fault, x: Inputs) -> bool:
+    """Whether the call has anything that the fault's title speaks of."""
+    words = [has for word, has in _SPEAKS_OF.items() if re.search(rf"\b({word})", page.title, re.I)]
+    return not words or any(has(x) for has in words) or page.name == EARLY
+
+
+EARLY = "hidden_keys_in_maximum"
+"""The fault that takes the maximum before anything is done to the scores."""
+
+
+def _title(page: fault.Fault, x: Inputs) -> str:
+    """A fault in one sentence, which speaks of what the call has."""
+    if page.name != EARLY:
+        return page.title
+    biased = x.mask is not None and x.mask.dtype != bool and np.any(x.mask[np.isfinite(x.mask)])
+    things = {
+        "softcap": bool(x.softcap),
+        "ALiBi": x.alibi_slopes is not None,
+        "the mask": biased or (not x.visible.all() and (x.mask is not None or x.is_causal)),
+        "the window": x.window != (-1, -1),
+    }
+    named = [name for name, there in things.items() if there] or ["the mask"]
+    verb = "is" if len(named) == 1 else "are"
+    return f"The maximum is taken before {phrases.join(named)} {verb} applied"
 
 
 def likely(case: Case, law: Law, check: Check, without: Collection[str] = ()) -> Likely | None:
@@ -268,10 +312,12 @@ def likely(case: Case, law: Law, check: Check, without: Collection[str] = ()) ->
         if others >= PROOF:
             left = _unwritten_alike(first, left)
         names = tuple(dict.fromkeys(m.fault for m in left))
-        kinds = {fault.read(name).kind for name in names}
-        if others >= PROOF and 1 <= len(names) <= 2 and len(kinds) == 1:
+        pages = [fault.read(name) for name in names]
+        kinds = {page.kind for page in pages}
+        fit = all(_fits(page, first.x) for page in pages)
+        if others >= PROOF and 1 <= len(names) <= 2 and len(kinds) == 1 and fit:
             rise = "" if len(names) > 1 else _rise(first, reply, left[0])
-            return Likely(names, rise, count, others)
+            return Likely(names, first.x, rise, count, others)
     return None
 
 
@@ -386,8 +432,12 @@ def _calls(case: Case, law: Law) -> Iterator[Asked]:
 
 
 def _further(case: Case, first: Asked) -> Iterator[Asked]:
-    """Problems like the failing call, then such as a search begins with."""
+    """Problems like the failing call, then such as a search begins with; legal ones."""
+    # The failing call may itself be none that the kernel was tried with.
+    allowed = "", why_not(case.problem, case.inputs, case.space)
     for problem in problems(case, first.x):
         other = Case(case.runner, case.target, problem, case.config, case.device, case.space)
-        if not case.target.not_taken(other.inputs):
+        if case.target.not_taken(other.inputs):
+            continue
+        if why_not(problem, other.inputs, case.space) in allowed:
             yield Asked.of(other, other.inputs, first.guard)

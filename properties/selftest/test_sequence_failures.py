@@ -257,7 +257,7 @@ def _gate(kernel: str, folder: Path) -> flashcheck.Result:
     ("part", "what"),
     [
         ("contrast", "compare it with its neighbours"),
-        ("diagnose", "say what is wrong with the result"),
+        ("diagnosed", "say what is wrong with the result"),
         ("hints", "look for a declaration"),
         ("likely", "look for the cause"),
     ],
