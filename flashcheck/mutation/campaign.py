@@ -50,7 +50,9 @@ class Campaign:
                 process.terminate()
             raise
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            # Waited for: the interpreter's farewell to a pool that is being shut down may write to
+            # a pipe that the pool has closed.
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def campaign(

@@ -87,16 +87,15 @@ def killers(found: Iterable[Outcome]) -> str:
 
 
 def unguarded(found: Iterable[Outcome]) -> list[tuple[int, int]]:
-    """(line, survivors) of lines of which no mutant was killed, though results can differ."""
-    lines: dict[int, list[Outcome]] = {}
-    for o in found:
-        if o.fate != "invalid":
-            lines.setdefault(o.mutant.line, []).append(o)
-    return [
-        (line, len(tried))
-        for line, tried in sorted(lines.items())
-        if not any(o.fate == "killed" for o in tried)
-    ]
+    """(line, survivors) of lines of which no mutant was killed, though results differ.
+
+    A mutant without a difference, or one that refuses more, tells nothing about the line.
+    """
+    found = list(found)
+    killed = {o.mutant.line for o in found if o.fate == "killed"}
+    alive = survivors(found)
+    differ = Counter(o.mutant.line for k in (MISSED, WITHIN) for o in alive.get(k, ()))
+    return [(line, count) for line, count in sorted(differ.items()) if line not in killed]
 
 
 def code(found: Sequence[Outcome]) -> int:
@@ -143,7 +142,7 @@ def _unguarded(c: Campaign, found: Sequence[Outcome]) -> list[str]:
     file = _short(c.plan.file)
     rest = [
         f"{file}:{line}  {c.source.lines[line - 1].strip()}  "
-        f"({count} mutant{'s' if count > 1 else ''}, none killed)"
+        f"({count} mutant{'s that differ' if count > 1 else ' that differs'}, none killed)"
         for line, count in unguarded(found)
     ]
     if c.missed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -122,16 +123,19 @@ def never(x):
 
 @pytest.mark.slow
 def test_unguarded_line(tmp_path: Path) -> None:
-    """A line that changes nothing survives, and is named; edits of the others are killed."""
+    """A line that changes nothing survives; edits of the others are killed."""
     (tmp_path / "sibling.py").write_text(SIBLING)
     file = tmp_path / "mine.py"
     file.write_text(KERNEL)
     made = campaign(f"{file}:attention", dtypes=["float32"], checks=60)
     assert not any("x + 1" in m.before for m in made.tried)
     found = list(made.run())
+    # A pool that is still shut down when the interpreter ends may fail then.
+    assert not any("ExecutorManager" in type(t).__name__ for t in threading.enumerate())
     alike = page.survivors(found)[page.ALIKE]
     line = KERNEL.split("\n").index("    count = s.size + 2") + 1
-    assert (line, 1) in page.unguarded(found)
+    # Nothing could guard a line that changes nothing.
+    assert line not in {number for number, _ in page.unguarded(found)}
     assert any(o.mutant.line == line and o.difference.compared for o in alike)
     killed = {o.mutant.after for o in found if o.fate == "killed"}
     assert "s = (q @ k.swapaxes(-1, -2))" in killed
@@ -237,4 +241,4 @@ def test_what_a_page_counts() -> None:
     found += [_outcome("survived", 1, differing=1, ratio=3.0)]
     assert page.code(found) == 1
     assert list(page.survivors(found)) == [page.MISSED, page.WITHIN, page.ALIKE]
-    assert page.unguarded(found) == [(2, 1), (3, 1)]
+    assert page.unguarded(found) == [(3, 1)]  # line 2 has a mutant that may be equivalent
