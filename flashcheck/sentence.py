@@ -35,7 +35,7 @@ def describe(p: Problem) -> str:
         shapes.append(f"softcap {p.softcap:g}")
     for name, fill in (("ALiBi slopes", p.alibi_slopes), ("sinks", p.sinks)):
         if fill is not None:
-            shapes.append(f"{name} {describe_fill(fill, name)}")
+            shapes.append(f"{name} {_held(p, fill, name)}")
     if p.num_splits != 1:
         shapes.append(f"{p.num_splits} splits")
     if p.packed:
@@ -45,7 +45,7 @@ def describe(p: Problem) -> str:
         factor: Fill | None = getattr(p, name)
         if factor is not None:
             per = f"block of {p.descale_block}" if p.descale_per == "block" else p.descale_per
-            shapes.append(f"{name} for each {per} {describe_fill(factor, name)}")
+            shapes.append(f"{name} for each {per} {_held(p, factor, name)}")
     if p.page:
         *others, last = map(str, p.seqlens_k)
         lengths = f"{', '.join(others)} and {last}" if others else last
@@ -55,6 +55,11 @@ def describe(p: Problem) -> str:
         shapes.append(f"{p.layout.replace('_', ' ')} layout")
     parts = [f"{n} = {describe_fill(f, n)}" for n, f in (("q", p.q), ("k", p.k), ("v", p.v))]
     return ", ".join(shapes) + "; " + "; ".join(parts)
+
+
+def _held(p: Problem, fill: Fill, tensor: str) -> str:
+    """What an option's tensor holds; the outline of captured tensors does not say."""
+    return "(captured)" if p.scores == "captured" else describe_fill(fill, tensor)
 
 
 def _count(n: int, one: str, many: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import flashcheck
 from flashcheck.examples import Example
 from flashcheck.explanation import Explanation, explain
 from flashcheck.fills import Fill
@@ -242,3 +243,13 @@ def test_no_wider_bound_is_offered_where_other_problems_hold_without() -> None:
     found = explained(subject("maximum before the cap", "softcap", dtype="float16"), problem)
     assert found.cause.startswith("The maximum is taken before softcap")
     assert found.hints == ()
+
+
+def test_options_that_were_captured_are_not_said_to_be_0() -> None:
+    q, k, v = torch.randn(3, 1, 2, 4, 8, generator=torch.Generator().manual_seed(0))
+    given = flashcheck.inputs_of(q, k, v, sinks=torch.ones(2), alibi_slopes=torch.ones(2))
+    with pytest.raises(flashcheck.CheckFailed) as failed:
+        flashcheck.assert_within_bound(torch.ones(1, 2, 4, 8), given)
+    text = " ".join(str(failed.value).split())
+    assert "ALiBi slopes (captured), sinks (captured)" in text
+    assert "0 everywhere" not in text
