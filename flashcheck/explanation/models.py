@@ -16,7 +16,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -38,6 +38,7 @@ from flashcheck.kernel import Contract, Kernel
 from flashcheck.law import Law
 from flashcheck.legality import why_not
 from flashcheck.oracle.float64 import Attention
+from flashcheck.strategies import forms_of
 from flashcheck.verdict import Check, Verdict
 from flashcheck.worker import InProcess
 
@@ -433,11 +434,16 @@ def _calls(case: Case, law: Law) -> Iterator[Asked]:
 
 def _further(case: Case, first: Asked) -> Iterator[Asked]:
     """Problems like the failing call, then such as a search begins with; legal ones."""
-    # The failing call may itself be none that the kernel was tried with.
-    allowed = "", why_not(case.problem, case.inputs, case.space)
+    # The failing call may itself be none that the kernel was tried with: that is no reason.
+    p, space = case.problem, case.space
+    space = replace(
+        space, head_dims=(*space.head_dims, p.dim), mask_forms=space.mask_forms | forms_of(p),
+        dim_v_differs=space.dim_v_differs or p.dim_v != p.dim, pages=(*space.pages, p.page),
+    )  # fmt: skip
+    allowed = "", why_not(p, case.inputs, space)
     for problem in problems(case, first.x):
         other = Case(case.runner, case.target, problem, case.config, case.device, case.space)
         if case.target.not_taken(other.inputs):
             continue
-        if why_not(problem, other.inputs, case.space) in allowed:
+        if why_not(problem, other.inputs, space) in allowed:
             yield Asked.of(other, other.inputs, first.guard)

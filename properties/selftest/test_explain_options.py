@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 import flashcheck
 from flashcheck.examples import Example
 from flashcheck.explanation import Explanation, explain
+from flashcheck.explanation.models import Asked, _further
 from flashcheck.fills import Fill
 from flashcheck.kernel import Kernel
 from flashcheck.law import Subject, laws
@@ -243,6 +245,19 @@ def test_no_wider_bound_is_offered_where_other_problems_hold_without() -> None:
     found = explained(subject("maximum before the cap", "softcap", dtype="float16"), problem)
     assert found.cause.startswith("The maximum is taken before softcap")
     assert found.hints == ()
+
+
+def test_models_are_asked_legal_calls_alone() -> None:
+    """No declaration says how is_causal and a window go together where Lq is not Lk."""
+    of = subject("maximum not subtracted", "is_causal", "window_size")
+    problem = replace(SMALL, dim=3, len_q=4, len_k=4, is_causal=True, window=(2, 0))
+    of = replace(of, space=replace(of.space, head_dims=(8,)))
+    assert not of.space.takes(problem)  # by its head size
+    case = of.case(problem)
+    asked = islice(_further(case, Asked.of(case, case.inputs, "zeros")), 12)
+    shapes = [(a.x.q.shape[2:], a.x.k.shape[2]) for a in asked if a.x.is_causal and a.x.placed]
+    assert shapes
+    assert all(queries == keys for (queries, _), keys in shapes)
 
 
 def test_options_that_were_captured_are_not_said_to_be_0() -> None:
