@@ -3,7 +3,8 @@
 Each combines many of the features at which kernels go wrong, with sizes and values that depend
 on the seed: several heads and batches that all differ, lengths that end inside a block, rows and
 blocks that are hidden, maxima that arrive late. What a drawn problem shows only if a dozen draws
-agree is shown at once.
+agree is shown at once. Those that combine most come first: half of the catalogue's faults show in
+the first three.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import cycle, zip_longest
 from typing import Any
 
 from flashcheck.families import filled
@@ -36,7 +38,8 @@ DEEP = 7e4
 
 
 _MOVED: tuple[Layout, ...] = ("transposed", "mixed_k", "mixed_v", "packed", "mixed_q")
-_OTHER: tuple[Layout, ...] = ("expanded_heads", "expanded_batch", "strided", "offset", "padded")
+_PLACED: tuple[Layout, ...] = ("strided", "offset", "padded")
+_OTHER: tuple[Layout, ...] = ("expanded_heads", "expanded_batch", *_PLACED)
 _BASE = Problem(batch=2, heads=4, kv_heads=2, dim=16, dim_v=16, scores="normal", values="normal")
 _MASK = Mask(per_batch=True, per_head=True)
 _ENDS: tuple[Hides, ...] = ("head", "tail")
@@ -61,12 +64,16 @@ class _Recipe:
 def openings(space: Space, seed: int) -> Iterator[Problem]:
     """The problems of `space` to begin with; options that it lacks are left out."""
     rng = random.Random(seed)
-    yield from _problems(_recipes(rng, space.max_length), space, rng)
-    yield from _problems(_further(rng), space, rng)
-    yield from _problems(_sequences(rng, space), space, rng)
+    moved = cycle(rng.sample((*_MOVED, *_PLACED), len(_MOVED) + len(_PLACED)))
+    dense = [*_problems(_recipes(rng, space.max_length), space, rng, moved)]
+    further = [*_problems(_further(rng), space, rng, moved)]
+    sequences = [*_problems(_sequences(rng, space), space, rng, moved)]
+    narrow: list[Problem] = []
     if space.dtype in FLOAT8:
-        yield from _problems(_factors(rng, space), space, rng)
-        yield from _weights(rng, space)
+        narrow = [*_problems(_factors(rng, space), space, rng), *_weights(rng, space)]
+    # In turn, and first what few kernels take.
+    for turn in zip_longest(narrow, sequences, further, dense):
+        yield from (problem for problem in turn if problem is not None)
 
 
 def endings(space: Space, seed: int) -> Iterator[Problem]:
@@ -76,7 +83,9 @@ def endings(space: Space, seed: int) -> Iterator[Problem]:
     rng = random.Random(seed)
     # Odd multiples of 16, of 32 and of 64: each is whole for one size and not for the next.
     lengths = (rng.choice((48, 80, 16)), rng.choice((96, 32)), rng.choice((64, 192)))
-    sized = (replace(_BASE, len_q=9, len_k=n, layout=rng.choice(_OTHER)) for n in lengths)
+    sized = [replace(_BASE, len_q=9, len_k=n, layout=rng.choice(_OTHER)) for n in lengths]
+    # Whole for every size, where a mask may be taken for none, and is the same for all heads.
+    sized[-1] = replace(sized[-1], mask=Mask(hides="random"))
     n = rng.choice((40, 50, 70))
     causal = replace(_BASE, is_causal=True, len_q=n, len_k=n, dim=8, dim_v=8)
     past = replace(causal, batch=1, len_q=rng.choice((140, 150)), len_k=rng.choice((7, 20)))
@@ -84,9 +93,17 @@ def endings(space: Space, seed: int) -> Iterator[Problem]:
     return _problems(recipes, space, rng)
 
 
-def _problems(recipes: Iterable[_Recipe], space: Space, rng: random.Random) -> Iterator[Problem]:
-    for recipe in recipes:
+def _problems(
+    recipes: Iterable[_Recipe],
+    space: Space,
+    rng: random.Random,
+    moved: Iterator[Layout] | None = None,
+) -> Iterator[Problem]:
+    """Every second that is contiguous is `moved`."""
+    for number, recipe in enumerate(recipes):
         problem = replace(recipe.problem, dtype=space.dtype, seed=rng.randrange(space.seeds))
+        if moved is not None and problem.layout == "contiguous" and number % 2:
+            problem = replace(problem, layout=next(moved))
         places = rng.randrange(32), rng.randrange(32)
         wanted = {o for o, (name, value) in _FURTHER.items() if getattr(problem, name) != value}
         if wanted and wanted.isdisjoint(space.options) and not problem.seqlens_k:
@@ -106,46 +123,54 @@ def _hidden(end: Hides, longest: int, nats: float) -> _Recipe:
 
 
 def _recipes(rng: random.Random, longest: int) -> Iterator[_Recipe]:
-    some = rng.choice
-    base = _BASE
-    mask = _MASK
-    additive = replace(mask, kind="additive")
-    # Maxima that arrive late, in more than one block.
-    late = replace(base, len_q=17, len_k=some((129, 97, 161)), scores="rising")
-    yield _Recipe(late, some((6.0, 20.0)))
+    some, base = rng.choice, _BASE
+    additive = replace(_MASK, kind="additive")
     n = some((33, 40, 50))
     causal = replace(base, is_causal=True)
     yield _Recipe(replace(causal, len_q=some((n, 33, 40)), len_k=n, dim_v=24, layout=some(_OTHER)))
-    yield _hidden(some(_ENDS), longest, 110.0)
-    biased = replace(additive, hides="random", bias=NORMAL)
-    yield _Recipe(
-        replace(base, len_q=5, len_k=some((33, 65)), dim_v=24, layout=some(_MOVED), mask=biased)
-    )  # fmt: skip
-    # One query on a cache whose tail is hidden.
-    tail = replace(mask, hides=some(("tail", "random")), amount=9)
-    one = replace(base, len_q=1, len_k=some((193, 300, 77)), scale=some((0.5, 1.7, -1.0, 0.0)))
-    yield _Recipe(replace(one, mask=tail))
     # More queries than a block holds, each with its own mask, some of them without a key.
     rows = replace(some(_KEYLESS), per_head=True)
     many = replace(base, batch=1, heads=2, len_q=some((80, 100, 70)), len_k=some((20, 33)))
     yield _Recipe(replace(many, dim=8, dim_v=8, mask=rows))
+    swallowed = replace(additive, hides=some(("random", "nothing")), bias=some(LOW))
+    yield _Recipe(replace(base, len_q=5, len_k=some((33, 20)), mask=swallowed))
     # More queries than a block holds, and fewer keys than queries.
     oblong = replace(causal, len_q=some((140, 150)), len_k=some((7, 20)), dim=33, dim_v=33)
     deep = replace(oblong, scores="all_negative", values="positive", layout=some(_MOVED))
     yield _Recipe(deep, DEEP)
+    # One query on a cache whose tail is hidden.
+    tail = replace(_MASK, hides=some(("tail", "random")), amount=9)
+    scales = rng.sample((-1.0, 0.0), 2)
+    one = replace(base, len_q=1, len_k=some((193, 300, 77)), scale=scales[0])
+    yield _Recipe(replace(one, mask=tail))
+    # Maxima that arrive late, in more than one block.
+    late = replace(base, len_q=17, len_k=some((129, 97, 161)), scores="rising")
+    yield _Recipe(late, some((6.0, 20.0)))
+    yield _hidden(some(_ENDS), longest, 110.0)
     spike = replace(base, len_q=6, len_k=some((34, 50)), scores="late_max", values="index")
     # The one layout in which k and v of the same shape have other strides.
     yield _Recipe(replace(spike, layout=some(("mixed_k", "mixed_v"))), 12.0)
-    swallowed = replace(additive, hides=some(("random", "nothing", "all")), bias=some(LOW))
-    yield _Recipe(replace(base, len_q=5, len_k=some((33, 20)), mask=swallowed))
+    biased = replace(additive, hides="random", bias=NORMAL)
+    yield _Recipe(
+        replace(base, len_q=5, len_k=some((33, 65)), dim_v=24, layout=some(_MOVED), mask=biased)
+    )  # fmt: skip
+    wide = replace(base, len_q=20, len_k=some((64, 128)), dim=some((72, 80)), dim_v=40)
+    yield _Recipe(replace(wide, scale=0.25 * scales[1]))
     yield _Recipe(replace(base, len_q=3, len_k=0, scores="equal", values="ones"))
-    wide = replace(base, len_q=20, len_k=some((64, 128)), dim=some((64, 80)), dim_v=40)
-    yield _Recipe(replace(wide, scale=some((-0.25, 1.0, 0.125, 0.0))))
 
 
 def _further(rng: random.Random) -> Iterator[_Recipe]:
     """For kernels that take one of the options at least: windows, softcap and so on."""
     some, base = rng.choice, _BASE
+    # Sinks above every score and below, beside slopes that differ from head to head.
+    few = replace(base, len_q=9, len_k=some((33, 50)), alibi_slopes=_STAIRS)
+    above = Fill("alternate", level=some((110.0, 130.0)))
+    sinking = replace(few, sinks=above, scores="rising", num_splits=some((2, 3)))
+    yield _Recipe(sinking, some((2.0, 4.0)))
+    # Scores that reach the cap, added to and hidden after it.
+    biased = replace(_MASK, kind="additive", hides="random", bias=NORMAL)
+    capped = replace(base, len_q=5, len_k=some((33, 65)), softcap=some((2.0, 5.0)), mask=biased)
+    yield _Recipe(replace(capped, scale=some((0.5, 1.7)), scores="rising"))
     # A window that ends inside blocks, beside more keys than queries, fewer, and as many.
     window = some((5, 9, 20)), some((0, 1, 3))
     longer = replace(base, len_q=some((40, 50)), len_k=some((129, 97, 161)), window=window)
@@ -155,15 +180,6 @@ def _further(rng: random.Random) -> Iterator[_Recipe]:
     n = some((40, 50, 70))
     edge = replace(base, len_q=n, len_k=n, dim=8, dim_v=8, window=some(((0, 0), (0, 2), (-1, 0))))
     yield _Recipe(replace(edge, num_splits=some((2, 3))))
-    # Scores that reach the cap, added to and hidden after it.
-    biased = replace(_MASK, kind="additive", hides="random", bias=NORMAL)
-    capped = replace(base, len_q=5, len_k=some((33, 65)), softcap=some((2.0, 5.0)), mask=biased)
-    yield _Recipe(replace(capped, scale=some((0.5, 1.7)), scores="rising"))
-    # Sinks above every score and below, beside slopes that differ from head to head.
-    few = replace(base, len_q=9, len_k=some((33, 50)), alibi_slopes=_STAIRS)
-    above = Fill("alternate", level=some((110.0, 130.0)))
-    sinking = replace(few, sinks=above, scores="rising", num_splits=some((2, 3)))
-    yield _Recipe(sinking, some((2.0, 4.0)))
     # Splits that all but the last are hidden, and more splits than keys.
     late = replace(base, len_q=17, len_k=some((129, 97, 161)), scores="rising", num_splits=5)
     head = replace(_MASK, hides="head", amount=70)
@@ -175,29 +191,38 @@ def _further(rng: random.Random) -> Iterator[_Recipe]:
 
 def _sequences(rng: random.Random, space: Space) -> Iterator[_Recipe]:
     """For kernels that take packed batches or pages: sequences of which no two are alike."""
+    packed = _of_a_batch(rng) if "cu_seqlens_q" in space.options else ()
+    paged = _of_a_cache(rng, space.pages) if "block_table" in space.options else ()
+    for turn in zip_longest(paged, packed):
+        yield from (recipe for recipe in turn if recipe is not None)
+
+
+def _of_a_batch(rng: random.Random) -> Iterator[_Recipe]:
     some, base = rng.choice, replace(_BASE, scores="rising")
-    if "cu_seqlens_q" in space.options:
-        # One without keys, which is not the last, and one without queries.
-        longer = rng.sample(((2, some((7, 9))), (0, 5), (1, some((33, 40))), (9, 19)), 4)
-        longer.insert(rng.randrange(4), (3, 0))
-        window = some((3, 12)), some((0, 2, -1))
-        placed = replace(base, window=window, alibi_slopes=_STAIRS)
-        yield _Recipe(_packed(placed, longer), 6.0)
-        # More queries than any sequence has keys, aligned at the top.
-        fewer = rng.sample(((some((11, 20)), 7), (1, 6), (5, 5), (0, 3)), 4)
-        fewer.insert(rng.randrange(4), (4, 0))
-        yield _Recipe(_packed(replace(base, is_causal=True, num_splits=some((1, 3))), fewer), 6.0)
-    if "block_table" in space.options:
-        few = [n for n in space.pages if n <= 16] or space.pages
-        many = [n for n in space.pages if 16 < n <= 64] or few
-        sunk = replace(base, sinks=Fill("stairs", level=1.5, base=-2.0))
-        yield _Recipe(_paged(sunk, some(few), rng), 6.0)
-        yield _Recipe(_paged(base, some(many), rng), 6.0)
-        # Aligned at the top, and a window at the end, of every sequence.
-        split = replace(base, num_splits=some((2, 3)))
-        causal = _paged(replace(split, is_causal=True), some(few), rng)
-        yield _Recipe(replace(causal, len_q=some((5, 9))), 6.0)
-        yield _Recipe(_paged(replace(split, window=(some((3, 12)), 0)), some(few), rng), 6.0)
+    # One without keys, which is not the last, and one without queries.
+    longer = rng.sample(((2, some((7, 9))), (0, 5), (1, some((33, 40))), (9, 19)), 4)
+    longer.insert(rng.randrange(4), (3, 0))
+    window = some((3, 12)), some((0, 2, -1))
+    placed = replace(base, window=window, alibi_slopes=_STAIRS)
+    yield _Recipe(_packed(placed, longer), 6.0)
+    # More queries than any sequence has keys, aligned at the top.
+    fewer = rng.sample(((some((11, 20)), 7), (1, 6), (5, 5), (0, 3)), 4)
+    fewer.insert(rng.randrange(4), (4, 0))
+    yield _Recipe(_packed(replace(base, is_causal=True, num_splits=some((1, 3))), fewer), 6.0)
+
+
+def _of_a_cache(rng: random.Random, pages: tuple[int, ...]) -> Iterator[_Recipe]:
+    some, base = rng.choice, replace(_BASE, scores="rising")
+    few = [n for n in pages if n <= 16] or pages
+    many = [n for n in pages if 16 < n <= 64] or few
+    # A window at the end, and is_causal at the top, of every sequence.
+    split = replace(base, num_splits=some((2, 3)))
+    yield _Recipe(_paged(replace(split, window=(some((3, 12)), 0)), some(few), rng), 6.0)
+    sunk = replace(base, sinks=Fill("stairs", level=1.5, base=-2.0))
+    yield _Recipe(_paged(sunk, some(few), rng), 6.0)
+    yield _Recipe(_paged(base, some(many), rng), 6.0)
+    causal = _paged(replace(split, is_causal=True), some(few), rng)
+    yield _Recipe(replace(causal, len_q=some((5, 9))), 6.0)
 
 
 def _packed(p: Problem, lengths: list[tuple[int, int]]) -> Problem:

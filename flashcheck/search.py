@@ -102,6 +102,7 @@ class Search:
         self.failures: list[Failure] = []
         self.counts: Counter[str] = Counter({law.name: 0 for law in laws})
         self.refused: Counter[str] = Counter()
+        self._turns: Counter[tuple[str, int]] = Counter()
         self.problems = 0
         self.vacuous = 0
         self.stopped_by = ""
@@ -210,23 +211,25 @@ class Search:
         return self._losses >= ENOUGH_LOSSES
 
     def _choose(self, case: Case) -> list[Law]:
-        """The first law (agreement), then those with the fewest checks that apply."""
+        """The first law (agreement), then those that apply whose turn it is.
+
+        A law has turns of its own in packed batches and in paged caches: what is wrong there
+        may show by that law alone.
+        """
         first, *others = self.laws
         chosen = [first]
         most = LAWS_PER_PROBLEM
         if self.quota is not None and not self.complete:
             most = min(most, self.quota - self.counts.total())
         # What a kernel keeps refusing comes last, or nothing else would have its turn.
-        for law in sorted(others, key=self._had):
+        form = bool(case.problem.seqlens_k) + bool(case.problem.page)
+        for law in sorted(others, key=lambda law: (self._turns[law.name, form] + 1) / law.weight):
             if len(chosen) >= most:
                 break
             if law.applies(case):
                 chosen.append(law)
+                self._turns[law.name, form] += 1
         return chosen
-
-    def _had(self, law: Law) -> float:
-        """The turns that a law had, in units of its share."""
-        return (self.counts[law.name] + self.refused[law.name]) / law.weight
 
     def _spent(self) -> bool:
         if self.quota is not None and self._enough(self.quota):

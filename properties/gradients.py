@@ -10,7 +10,7 @@ from flashcheck.judge import Judge
 from flashcheck.law import Subject, law
 
 
-@law("dq, dk and dv lie within the derived bound of the exact gradients", backward=True, weight=4)
+@law("dq, dk and dv lie within the derived bound of the exact gradients", backward=True, weight=12)
 def gradients(case: Case, judge: Judge) -> None:
     reply, bound = case.differentiate(case.dout), case.gradient_bound(case.dout)
     exact = case.exact_gradients()

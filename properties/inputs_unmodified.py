@@ -10,7 +10,7 @@ from flashcheck.judge import Judge
 from flashcheck.law import Subject, law
 
 
-@law("the inputs are unchanged after the call")
+@law("the inputs are unchanged after the call", weight=2)
 def inputs_unmodified(case: Case, judge: Judge) -> None:
     changed = case.run().modified
     if changed:
