@@ -251,7 +251,10 @@ class Attention(torch.autograd.Function):
         batch, heads, len_q, head_dim = query.shape
         kv_heads, len_k, head_dim_v = value.shape[1:]
         options = ctx.options
-        BLOCK_M, BLOCK_N = options["BLOCK_M"], options["BLOCK_N"]
+        BLOCK_D, BLOCK_DV = (max(16, triton.next_power_of_2(n)) for n in (head_dim, head_dim_v))
+        # Of wide heads larger tiles do not fit a multiprocessor's shared memory: 16 KiB each do.
+        most = max(16, 2**14 // (max(BLOCK_D, BLOCK_DV) * query.element_size()))
+        BLOCK_M, BLOCK_N = (min(options[side], most) for side in ("BLOCK_M", "BLOCK_N"))
         scale, window_size, slopes = (options[x] for x in ("scale", "window_size", "alibi_slopes"))
         sm_scale = 1 / math.sqrt(head_dim) if scale is None else float(scale)
         # Wider than all keys and queries is as wide as they are, and cannot overflow.
@@ -260,7 +263,6 @@ class Attention(torch.autograd.Function):
         if mask is not None:
             mask = mask.expand(batch, heads, len_q, len_k)  # a stride of 0 where it repeats
             strides = mask.stride()
-        BLOCK_DV = max(16, triton.next_power_of_2(head_dim_v))
         num_blocks_m = triton.cdiv(len_q, BLOCK_M)
         num_blocks_n = triton.cdiv(len_k, BLOCK_N)
 
@@ -274,7 +276,7 @@ class Attention(torch.autograd.Function):
         numbers = sm_scale, options["softcap"] or None, left, right
         steps = *query.stride(), *key.stride(), *value.stride(), *strides, *grad_out.stride()
         sizes = heads, heads // kv_heads, len_q, len_k
-        blocks = {"BLOCK_D": max(16, triton.next_power_of_2(head_dim)), "BLOCK_DV": BLOCK_DV}
+        blocks = {"BLOCK_D": BLOCK_D, "BLOCK_DV": BLOCK_DV}
         blocks |= {"IS_CAUSAL": options["is_causal"], "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N}
         dq = dk = dv = None
         if ctx.needs_input_grad[0]:
