@@ -16,6 +16,11 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 ROOT = Path(__file__).resolve().parent
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # The longest first, or one worker is alone with it at the end.
+    items.sort(key=lambda item: item.path.name != "test_readme.py")
+
+
 def pytest_configure() -> None:
     elsewhere = [entry for entry in sys.path if Path(entry).resolve() != ROOT]
     if len(elsewhere) == len(sys.path):

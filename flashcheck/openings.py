@@ -192,7 +192,8 @@ def _further(rng: random.Random) -> Iterator[_Recipe]:
 def _sequences(rng: random.Random, space: Space) -> Iterator[_Recipe]:
     """For kernels that take packed batches or pages: sequences of which no two are alike."""
     packed = _of_a_batch(rng) if "cu_seqlens_q" in space.options else ()
-    paged = _of_a_cache(rng, space.pages) if "block_table" in space.options else ()
+    pages = space.pages if "block_table" in space.options else ()
+    paged = _of_a_cache(rng, pages) if pages else ()
     for turn in zip_longest(paged, packed):
         yield from (recipe for recipe in turn if recipe is not None)
 

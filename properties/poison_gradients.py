@@ -15,6 +15,7 @@ from ._alike import alike
 @law(
     "NaN in fresh memory and around the tensors leaves the gradients within their bounds",
     backward=True,
+    weight=2,
     runs=("NaN in memory", "memory as it comes"),
 )
 def poison_gradients(case: Case, judge: Judge) -> None:

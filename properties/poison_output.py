@@ -12,6 +12,7 @@ from flashcheck.law import Subject, law
 
 @law(
     "what the output buffer held before changes no bit",
+    weight=2,
     runs=("fresh memory of NaN", "fresh memory as it comes"),
 )
 def poison_output(case: Case, judge: Judge) -> None:
