@@ -78,8 +78,9 @@ def openings(space: Space, seed: int) -> Iterator[Problem]:
 
 def endings(space: Space, seed: int) -> Iterator[Problem]:
     """Problems for every configuration of a kernel: whole blocks that are hidden, in rows whose
-    scores are all very low, blocks on the diagonal, blocks of queries past the last key, and keys
-    that end where blocks of some sizes do and of others do not."""
+    scores are all very low, blocks on the diagonal, blocks of queries past the last key, blocks of
+    keys that no query sees, and keys that end where blocks of some sizes do and of others do not.
+    """
     rng = random.Random(seed)
     # Odd multiples of 16, of 32 and of 64: each is whole for one size and not for the next.
     lengths = (rng.choice((48, 80, 16)), rng.choice((96, 32)), rng.choice((64, 192)))
@@ -88,8 +89,11 @@ def endings(space: Space, seed: int) -> Iterator[Problem]:
     sized[-1] = replace(sized[-1], mask=Mask(hides="random"))
     n = rng.choice((40, 50, 70))
     causal = replace(_BASE, is_causal=True, len_q=n, len_k=n, dim=8, dim_v=8)
-    past = replace(causal, batch=1, len_q=rng.choice((140, 150)), len_k=rng.choice((7, 20)))
-    recipes = [_hidden("head", space.max_length, DEEP), *map(_Recipe, (causal, past, *sized))]
+    many, few = rng.choice((140, 150)), rng.choice((7, 20))
+    past = replace(causal, batch=1, len_q=many, len_k=few)
+    unseen = replace(past, len_q=few, len_k=many)
+    placed = causal, past, unseen, *sized
+    recipes = [_hidden("head", space.max_length, DEEP), *map(_Recipe, placed)]
     return _problems(recipes, space, rng)
 
 
