@@ -3,8 +3,7 @@
 Each combines many of the features at which kernels go wrong, with sizes and values that depend
 on the seed: several heads and batches that all differ, lengths that end inside a block, rows and
 blocks that are hidden, maxima that arrive late. What a drawn problem shows only if a dozen draws
-agree is shown at once. Those that combine most come first: half of the catalogue's faults show in
-the first three.
+agree is shown at once. Those that combine most come first.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import cycle, zip_longest
-from typing import Any
+from typing import Any, TypeVar
 
 from flashcheck.families import filled
 from flashcheck.fills import Fill
@@ -23,6 +22,8 @@ from flashcheck.inputs import DESCALES, Layout
 from flashcheck.masks import Hides, Mask
 from flashcheck.problem import Problem
 from flashcheck.strategies import Space
+
+T = TypeVar("T")
 
 NORMAL = Fill(noise="normal", spread=8.0)
 
@@ -71,9 +72,8 @@ def openings(space: Space, seed: int) -> Iterator[Problem]:
     narrow: list[Problem] = []
     if space.dtype in FLOAT8:
         narrow = [*_problems(_factors(rng, space), space, rng), *_weights(rng, space)]
-    # In turn, and first what few kernels take.
-    for turn in zip_longest(narrow, sequences, further, dense):
-        yield from (problem for problem in turn if problem is not None)
+    # First what few kernels take.
+    yield from _in_turn(narrow, sequences, further, dense)
 
 
 def endings(space: Space, seed: int) -> Iterator[Problem]:
@@ -95,6 +95,12 @@ def endings(space: Space, seed: int) -> Iterator[Problem]:
     placed = causal, past, unseen, *sized
     recipes = [_hidden("head", space.max_length, DEEP), *map(_Recipe, placed)]
     return _problems(recipes, space, rng)
+
+
+def _in_turn(*groups: Iterable[T]) -> Iterator[T]:
+    """One of each group that still has any, again and again."""
+    for turn in zip_longest(*groups):
+        yield from (one for one in turn if one is not None)
 
 
 def _problems(
@@ -198,8 +204,7 @@ def _sequences(rng: random.Random, space: Space) -> Iterator[_Recipe]:
     packed = _of_a_batch(rng) if "cu_seqlens_q" in space.options else ()
     pages = space.pages if "block_table" in space.options else ()
     paged = _of_a_cache(rng, pages) if pages else ()
-    for turn in zip_longest(paged, packed):
-        yield from (recipe for recipe in turn if recipe is not None)
+    yield from _in_turn(paged, packed)
 
 
 def _of_a_batch(rng: random.Random) -> Iterator[_Recipe]:

@@ -148,11 +148,9 @@ def attention(
         attn_mask = attn_mask.expand(batch, heads, len_q, len_k)  # a stride of 0 where it repeats
         stride_mask = attn_mask.stride()
     one = torch.ones(1, 1, dtype=fp32, device=device).expand(batch, key.shape[1])
-    factors = [
-        # One factor for a head is one for each of its blocks, by a stride of 0.
-        of if of.dim() == 3 else of[..., None].expand(-1, -1, 1 << 30)
-        for of in (one if given is None else given for given in (q_descale, k_descale, v_descale))
-    ]
+    factors = [one if given is None else given for given in (q_descale, k_descale, v_descale)]
+    # One factor for a head is one for each of its blocks, by a stride of 0.
+    strides = [(*factor.stride(), 0)[:3] for factor in factors]
 
     out = torch.empty(batch, heads, len_q, head_dim_v, dtype=out_dtype, device=device)
     lse = torch.empty(batch, heads, len_q, dtype=fp32, device=device)
@@ -160,7 +158,7 @@ def attention(
     _attention_forward[(num_blocks_m * batch * heads,)](
         query, key, value, *factors, attn_mask, out, lse, sm_scale,
         *query.stride(), *key.stride(), *value.stride(),
-        *(step for factor in factors for step in factor.stride()), *stride_mask,
+        *(step for of_one in strides for step in of_one), *stride_mask,
         heads, group, len_q, len_k, num_blocks_m, head_dim, head_dim_v,
         IS_CAUSAL=is_causal, OFFSET=P_OFFSET, PER_M=DESCALE_M, PER_N=DESCALE_N,
         BLOCK_M=BLOCK_M, BLOCK_N=DESCALE_N,  # the keys of a block share their values' factor
