@@ -40,11 +40,12 @@ DEEP = 7e4
 
 _MOVED: tuple[Layout, ...] = ("transposed", "mixed_k", "mixed_v", "packed", "mixed_q")
 _PLACED: tuple[Layout, ...] = ("strided", "offset", "padded")
-_OTHER: tuple[Layout, ...] = ("expanded_heads", "expanded_batch", *_PLACED)
+_EXPANDED: tuple[Layout, ...] = ("expanded_heads", "expanded_batch")
+_OTHER: tuple[Layout, ...] = (*_EXPANDED, *_PLACED)
 _BASE = Problem(batch=2, heads=4, kv_heads=2, dim=16, dim_v=16, scores="normal", values="normal")
 _MASK = Mask(per_batch=True, per_head=True)
 _ENDS: tuple[Hides, ...] = ("head", "tail")
-_KEYLESS = Mask(hides="row", amount=66), Mask(hides="window", amount=7)
+_KEYLESS = Mask(hides="row", amount=130), Mask(hides="window", amount=7)
 _STAIRS = Fill("stairs", level=0.25, base=0.0625)
 _FURTHER: dict[str, tuple[str, Any]] = {
     "window_size": ("window", (-1, -1)), "softcap": ("softcap", 0.0),
@@ -79,12 +80,17 @@ def openings(space: Space, seed: int) -> Iterator[Problem]:
 def endings(space: Space, seed: int) -> Iterator[Problem]:
     """Problems for every configuration of a kernel: whole blocks that are hidden, in rows whose
     scores are all very low, blocks on the diagonal, blocks of queries past the last key, blocks of
-    keys that no query sees, and keys that end where blocks of some sizes do and of others do not.
+    keys that no query sees, a window over blocks to one side alone, and keys that end where blocks
+    of some sizes do and of others do not.
     """
     rng = random.Random(seed)
     # Odd multiples of 16, of 32 and of 64: each is whole for one size and not for the next.
     lengths = (rng.choice((48, 80, 16)), rng.choice((96, 32)), rng.choice((64, 192)))
-    sized = [replace(_BASE, len_q=9, len_k=n, layout=rng.choice(_OTHER)) for n in lengths]
+    layouts = rng.sample((rng.choice(_EXPANDED), *rng.sample(_PLACED, 2)), 3)
+    sized = [
+        replace(_BASE, len_q=9, len_k=n, layout=layout)
+        for n, layout in zip(lengths, layouts, strict=True)
+    ]
     # Whole for every size, where a mask may be taken for none, and is the same for all heads.
     sized[-1] = replace(sized[-1], mask=Mask(hides="random"))
     n = rng.choice((40, 50, 70))
@@ -92,7 +98,10 @@ def endings(space: Space, seed: int) -> Iterator[Problem]:
     many, few = rng.choice((140, 150)), rng.choice((7, 20))
     past = replace(causal, batch=1, len_q=many, len_k=few)
     unseen = replace(past, len_q=few, len_k=many)
-    placed = causal, past, unseen, *sized
+    aside = replace(
+        past, heads=2, len_k=many, is_causal=False, window=rng.choice(((70, 0), (0, 70)))
+    )
+    placed = causal, aside, past, unseen, *sized
     recipes = [_hidden("head", space.max_length, DEEP), *map(_Recipe, placed)]
     return _problems(recipes, space, rng)
 
@@ -140,7 +149,7 @@ def _recipes(rng: random.Random, longest: int) -> Iterator[_Recipe]:
     yield _Recipe(replace(causal, len_q=some((n, 33, 40)), len_k=n, dim_v=24, layout=some(_OTHER)))
     # More queries than a block holds, each with its own mask, some of them without a key.
     rows = replace(some(_KEYLESS), per_head=True)
-    many = replace(base, batch=1, heads=2, len_q=some((80, 100, 70)), len_k=some((20, 33)))
+    many = replace(base, batch=1, heads=2, len_q=some((133, 140, 150)), len_k=some((20, 33)))
     yield _Recipe(replace(many, dim=8, dim_v=8, mask=rows))
     swallowed = replace(additive, hides=some(("random", "nothing")), bias=some(LOW))
     yield _Recipe(replace(base, len_q=5, len_k=some((33, 20)), mask=swallowed))
