@@ -31,7 +31,7 @@ import triton.language as tl
 from flashcheck.kernel import Kernel
 
 from .triton_flash import attention as forward
-from .triton_flash import tanh
+from .triton_flash import is_aligned, tanh
 
 
 @triton.jit
@@ -228,6 +228,13 @@ def _dq(
     tl.store(dq_ptrs, dq.to(DQ.dtype.element_ty), mask=rows & (offs_d < head_dim))
 
 
+# As in triton_flash: one kernel that is compiled for any integers beside those for aligned tensors.
+_dkv_unaligned, _dq_unaligned = (
+    triton.jit(k.fn, do_not_specialize=k.arg_names[: k.arg_names.index("IS_CAUSAL")])
+    for k in (_dkv, _dq)
+)
+
+
 class Attention(torch.autograd.Function):
     """triton_flash's forward pass with the backward above."""
 
@@ -278,17 +285,21 @@ class Attention(torch.autograd.Function):
         sizes = heads, heads // kv_heads, len_q, len_k
         blocks = {"BLOCK_D": BLOCK_D, "BLOCK_DV": BLOCK_DV}
         blocks |= {"IS_CAUSAL": options["is_causal"], "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N}
+        # Without tensor cores: more threads, so that registers suffice.
+        blocks |= {"num_warps": 16 if query.dtype == torch.float32 else 4, "num_stages": 1}
+        aligned = all(map(is_aligned, (query, key, value, grad_out)))
+        pass_dq, pass_dkv = (_dq, _dkv) if aligned else (_dq_unaligned, _dkv_unaligned)
         dq = dk = dv = None
         if ctx.needs_input_grad[0]:
             dq = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-            _dq[(num_blocks_m * batch * heads,)](
+            pass_dq[(num_blocks_m * batch * heads,)](
                 *inputs, dq, *numbers, *steps, *sizes, num_blocks_m, head_dim, head_dim_v, **blocks
             )  # fmt: skip
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             dk = torch.empty(key.shape, dtype=key.dtype, device=key.device)
             dv = torch.empty(value.shape, dtype=value.dtype, device=value.device)
             if num_blocks_n:  # a grid of no programs is refused
-                _dkv[(num_blocks_n * batch * kv_heads,)](
+                pass_dkv[(num_blocks_n * batch * kv_heads,)](
                     *inputs, dk, dv, *numbers, *steps, *sizes, num_blocks_n, head_dim, head_dim_v,
                     **blocks,
                 )  # fmt: skip
