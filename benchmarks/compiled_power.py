@@ -54,11 +54,14 @@ def main() -> None:
     parser.add_argument("--trials", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=0.0)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--fault", help="F[,F]: these alone")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args()
     lines = args.trials.read_text().splitlines() if args.trials.exists() else []
     done = [Trial(**json.loads(line)) for line in lines]
     wanted = {(w.fault, w.problem.dtype) for w in witnesses() if w.kernel == KERNEL}
+    if args.fault:
+        wanted = {at for at in wanted if at[0] in args.fault.split(",")}
     missing = sorted(wanted - {(t.fault, t.dtype) for t in done})
     if not args.seconds:
         left = [f"{len(missing)} of {len(wanted)} cells were not searched"] if missing else []
