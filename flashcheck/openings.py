@@ -38,7 +38,8 @@ DEEP = 7e4
 -5e4 and the least of float16, -65504, lie above them. At twice that, few bounds say anything."""
 
 
-_MOVED: tuple[Layout, ...] = ("transposed", "mixed_k", "mixed_v", "packed", "mixed_q")
+_WHOLE: tuple[Layout, ...] = ("transposed", "packed")
+_MOVED: tuple[Layout, ...] = (*_WHOLE, "mixed_k", "mixed_v", "mixed_q")
 _PLACED: tuple[Layout, ...] = ("strided", "offset", "padded")
 _EXPANDED: tuple[Layout, ...] = ("expanded_heads", "expanded_batch")
 _OTHER: tuple[Layout, ...] = (*_EXPANDED, *_PLACED)
@@ -79,16 +80,16 @@ def openings(space: Space, seed: int) -> Iterator[Problem]:
 
 def endings(space: Space, seed: int) -> Iterator[Problem]:
     """Problems for every configuration of a kernel: whole blocks that are hidden, in rows whose
-    scores are all very low, blocks on the diagonal, blocks of queries past the last key, blocks of
-    keys that no query sees, a window over blocks to one side alone, and keys that end where blocks
-    of some sizes do and of others do not.
+    scores are all very low, blocks on the diagonal, a window over blocks to one side alone, blocks
+    of queries whose masks differ, blocks of queries past the last key, blocks of keys that no query
+    sees, and keys that end where blocks of some sizes do and of others do not.
     """
     rng = random.Random(seed)
     # Odd multiples of 16, of 32 and of 64: each is whole for one size and not for the next.
     lengths = (rng.choice((48, 80, 16)), rng.choice((96, 32)), rng.choice((64, 192)))
     layouts = rng.sample((rng.choice(_EXPANDED), *rng.sample(_PLACED, 2)), 3)
     sized = [
-        replace(_BASE, len_q=9, len_k=n, layout=layout)
+        replace(_BASE, len_q=5, len_k=n, dim=8, dim_v=8, layout=layout)
         for n, layout in zip(lengths, layouts, strict=True)
     ]
     # Whole for every size, where a mask may be taken for none, and is the same for all heads.
@@ -98,10 +99,13 @@ def endings(space: Space, seed: int) -> Iterator[Problem]:
     many, few = rng.choice((140, 150)), rng.choice((7, 20))
     past = replace(causal, batch=1, len_q=many, len_k=few)
     unseen = replace(past, len_q=few, len_k=many)
-    aside = replace(
-        past, heads=2, len_k=many, is_causal=False, window=rng.choice(((70, 0), (0, 70)))
-    )
-    placed = causal, aside, past, unseen, *sized
+    # Each with its own mask, some of them without a key.
+    rows = replace(rng.choice(_KEYLESS), per_head=True)
+    alone = replace(_BASE, batch=1, heads=2, len_q=many, len_k=rng.choice((20, 33)), mask=rows)
+    # As small as that many queries and keys can be.
+    square = replace(_BASE, batch=1, heads=1, kv_heads=1, len_q=many, len_k=many, dim=1, dim_v=1)
+    aside = replace(square, window=rng.choice(((70, 0), (0, 70))))
+    placed = causal, aside, replace(alone, dim=2, dim_v=2), past, unseen, *sized
     recipes = [_hidden("head", space.max_length, DEEP), *map(_Recipe, placed)]
     return _problems(recipes, space, rng)
 
@@ -130,7 +134,17 @@ def _problems(
         problem = replace(problem, **dict(_FURTHER[o] for o in wanted - space.options))
         fitted = _fitted(replace(problem, mask=_mask(space, problem.mask)), space)
         if fitted is not None:
+            fitted = replace(fitted, layout=_expanded(fitted))
             yield filled(fitted, recipe.nats, places[0], 1.0, 1.0, places[1])
+
+
+def _expanded(p: Problem) -> Layout:
+    """Its layout; the other expanded one where there is a single one of what is expanded."""
+    if p.layout == "expanded_batch" and p.batch == 1:
+        return "expanded_heads"
+    if p.layout == "expanded_heads" and p.kv_heads == 1:
+        return "expanded_batch"
+    return p.layout
 
 
 def _hidden(end: Hides, longest: int, nats: float) -> _Recipe:
@@ -147,10 +161,6 @@ def _recipes(rng: random.Random, longest: int) -> Iterator[_Recipe]:
     n = some((33, 40, 50))
     causal = replace(base, is_causal=True)
     yield _Recipe(replace(causal, len_q=some((n, 33, 40)), len_k=n, dim_v=24, layout=some(_OTHER)))
-    # More queries than a block holds, each with its own mask, some of them without a key.
-    rows = replace(some(_KEYLESS), per_head=True)
-    many = replace(base, batch=1, heads=2, len_q=some((133, 140, 150)), len_k=some((20, 33)))
-    yield _Recipe(replace(many, dim=8, dim_v=8, mask=rows))
     swallowed = replace(additive, hides=some(("random", "nothing")), bias=some(LOW))
     yield _Recipe(replace(base, len_q=5, len_k=some((33, 20)), mask=swallowed))
     # More queries than a block holds, and fewer keys than queries.
@@ -169,13 +179,15 @@ def _recipes(rng: random.Random, longest: int) -> Iterator[_Recipe]:
     spike = replace(base, len_q=6, len_k=some((34, 50)), scores="late_max", values="index")
     # The one layout in which k and v of the same shape have other strides.
     yield _Recipe(replace(spike, layout=some(("mixed_k", "mixed_v"))), 12.0)
+    # Small enough for a batch of two everywhere, where a batch's stride is not its heads'.
     biased = replace(additive, hides="random", bias=NORMAL)
-    yield _Recipe(
-        replace(base, len_q=5, len_k=some((33, 65)), dim_v=24, layout=some(_MOVED), mask=biased)
-    )  # fmt: skip
+    apart = replace(base, len_q=5, len_k=some((33, 40)), dim_v=8, layout=some(_WHOLE))
+    yield _Recipe(replace(apart, mask=biased))
     wide = replace(base, len_q=20, len_k=some((64, 128)), dim=some((72, 80)), dim_v=40)
     yield _Recipe(replace(wide, scale=0.25 * scales[1]))
     yield _Recipe(replace(base, len_q=3, len_k=0, scores="equal", values="ones"))
+    # One query, which stands at the first key.
+    yield _Recipe(replace(causal, len_q=1, len_k=some((5, 20))))
 
 
 def _further(rng: random.Random) -> Iterator[_Recipe]:
