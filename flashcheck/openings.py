@@ -47,7 +47,8 @@ _BASE = Problem(batch=2, heads=4, kv_heads=2, dim=16, dim_v=16, scores="normal",
 _MASK = Mask(per_batch=True, per_head=True)
 _ENDS: tuple[Hides, ...] = ("head", "tail")
 _KEYLESS = Mask(hides="row", amount=130), Mask(hides="window", amount=7)
-_STAIRS = Fill("stairs", level=0.25, base=0.0625)
+_STAIRS = Fill("stairs", level=0.25, base=0.0625, noise="positive", spread=2.0**-6)
+"""Slopes of which no two are alike, and of which none has a product of few bits."""
 _FURTHER: dict[str, tuple[str, Any]] = {
     "window_size": ("window", (-1, -1)), "softcap": ("softcap", 0.0),
     "alibi_slopes": ("alibi_slopes", None), "sinks": ("sinks", None),
@@ -86,7 +87,8 @@ def endings(space: Space, seed: int) -> Iterator[Problem]:
     """
     rng = random.Random(seed)
     # Odd multiples of 16, of 32 and of 64: each is whole for one size and not for the next.
-    lengths = (rng.choice((48, 80, 16)), rng.choice((96, 32)), rng.choice((64, 192)))
+    sizes = (48, 80, 16), (96, 32), (64, 192)
+    lengths = [rng.choice([n for n in some if n <= space.max_length] or some) for some in sizes]
     layouts = rng.sample((rng.choice(_EXPANDED), *rng.sample(_PLACED, 2)), 3)
     sized = [
         replace(_BASE, len_q=5, len_k=n, dim=8, dim_v=8, layout=layout)
@@ -169,8 +171,7 @@ def _recipes(rng: random.Random, longest: int) -> Iterator[_Recipe]:
     yield _Recipe(deep, DEEP)
     # One query on a cache whose tail is hidden.
     tail = replace(_MASK, hides=some(("tail", "random")), amount=9)
-    scales = rng.sample((-1.0, 0.0), 2)
-    one = replace(base, len_q=1, len_k=some((193, 300, 77)), scale=scales[0])
+    one = replace(base, len_q=1, len_k=some((193, 300, 77)), scale=-1.0)
     yield _Recipe(replace(one, mask=tail))
     # Maxima that arrive late, in more than one block.
     late = replace(base, len_q=17, len_k=some((129, 97, 161)), scores="rising")
@@ -179,12 +180,18 @@ def _recipes(rng: random.Random, longest: int) -> Iterator[_Recipe]:
     spike = replace(base, len_q=6, len_k=some((34, 50)), scores="late_max", values="index")
     # The one layout in which k and v of the same shape have other strides.
     yield _Recipe(replace(spike, layout=some(("mixed_k", "mixed_v"))), 12.0)
-    # Small enough for a batch of two everywhere, where a batch's stride is not its heads'.
-    biased = replace(additive, hides="random", bias=NORMAL)
+    # Small enough for a batch of two everywhere, where a batch's stride is not its heads', and a
+    # mask repeats. What is the largest score of one row is out of reach of another.
+    per_head = some((True, False))
+    biased = replace(additive, hides="random", bias=Fill(noise="normal", spread=2e3))
+    biased = replace(biased, per_head=per_head, per_batch=not per_head)
     apart = replace(base, len_q=5, len_k=some((33, 40)), dim_v=8, layout=some(_WHOLE))
     yield _Recipe(replace(apart, mask=biased))
     wide = replace(base, len_q=20, len_k=some((64, 128)), dim=some((72, 80)), dim_v=40)
-    yield _Recipe(replace(wide, scale=0.25 * scales[1]))
+    yield _Recipe(replace(wide, scale=some((0.5, -0.25))))
+    # A scale that is falsy; groups of which no power of two makes one.
+    threes = replace(base, batch=1, heads=6, len_q=2, len_k=some((3, 7)), scale=0.0)
+    yield _Recipe(threes)
     yield _Recipe(replace(base, len_q=3, len_k=0, scores="equal", values="ones"))
     # One query, which stands at the first key.
     yield _Recipe(replace(causal, len_q=1, len_k=some((5, 20))))
@@ -196,6 +203,8 @@ def _further(rng: random.Random) -> Iterator[_Recipe]:
     # Sinks above every score and below, beside slopes that differ from head to head.
     few = replace(base, len_q=9, len_k=some((33, 50)), alibi_slopes=_STAIRS)
     above = Fill("alternate", level=some((110.0, 130.0)))
+    # Where these are not contiguous either.
+    few = replace(few, layout=some((*_WHOLE, "padded", "strided")))
     sinking = replace(few, sinks=above, scores="rising", num_splits=some((2, 3)))
     yield _Recipe(sinking, some((2.0, 4.0)))
     # Scores that reach the cap, added to and hidden after it.
@@ -244,11 +253,13 @@ def _of_a_batch(rng: random.Random) -> Iterator[_Recipe]:
 
 def _of_a_cache(rng: random.Random, pages: tuple[int, ...]) -> Iterator[_Recipe]:
     some, base = rng.choice, replace(_BASE, scores="rising")
-    few = [n for n in pages if n <= 16] or pages
+    few = [n for n in pages if 1 < n <= 16] or pages
     many = [n for n in pages if 16 < n <= 64] or few
     # A window at the end, and is_causal at the top, of every sequence.
     split = replace(base, num_splits=some((2, 3)))
-    yield _Recipe(_paged(replace(split, window=(some((3, 12)), 0)), some(few), rng), 6.0)
+    # Where the table is the first columns of another.
+    wider = replace(split, layout=some((*_MOVED, *_PLACED)))
+    yield _Recipe(_paged(replace(wider, window=(some((3, 12)), 0)), some(few), rng), 6.0)
     sunk = replace(base, sinks=Fill("stairs", level=1.5, base=-2.0))
     yield _Recipe(_paged(sunk, some(few), rng), 6.0)
     yield _Recipe(_paged(base, some(many), rng), 6.0)
@@ -285,6 +296,10 @@ def _factors(rng: random.Random, space: Space) -> Iterator[_Recipe]:
     of: dict[str, Any] = dict.fromkeys(named, Fill(noise="positive", spread=0.5, plants=apart))
     heads = replace(_BASE, len_q=17, len_k=some((40, 70)), descale_per="head", **of)
     yield _Recipe(replace(heads, num_splits=splits))
+    # One number for all heads, expanded.
+    of = dict.fromkeys(named, Fill(level=some((0.3, 1.7))))
+    one = replace(_BASE, len_q=3, len_k=some((5, 9)), descale_per="tensor", **of)
+    yield _Recipe(replace(one, layout=some(_EXPANDED)))
     if space.descale_block is None:
         return
     # Blocks of queries and of keys, the last of each a single row.

@@ -47,6 +47,9 @@ MIN_CHECKS = 5
 MOST_ADDED = 500
 """Checks that a search makes beyond its quota, at most, to reach MIN_CHECKS."""
 
+MOST_PASSED = 1000
+"""Problems that it passes over meanwhile, at most: no law that lacks checks applies to them."""
+
 
 class _Spent(BaseException):
     """Leaves a Hypothesis run: it catches every Exception as a failing test."""
@@ -72,7 +75,8 @@ class Search:
     quota: checks to make, or None; deadline: time.monotonic() at which to stop, or None;
     large: whether to begin with problems beyond the sizes that are drawn.
     complete: whether the quota is exceeded where a law has too few checks by then, and the
-    deadline up to `latest`; enough: failing checks after which to stop.
+    deadline up to `latest`, for the sake of those laws alone; enough: failing checks after which
+    to stop.
     After `run`, `failures`, `counts` (checks by law), `refused` (by law) and `stopped_by`
     say what came of it; regressions are among the failures alone.
     """
@@ -107,7 +111,9 @@ class Search:
         self.vacuous = 0
         self.stopped_by = ""
         self._losses = 0
+        self._passed = 0
         self._first = 0
+        self._begun = False
         self._configs = subject.target.configs
 
     def run(self, seed: int) -> None:
@@ -128,6 +134,7 @@ class Search:
                     self._one(problem)
         except _Spent:
             return
+        self._begun = True
         for turn in range(1 << 20):
             if self._spent():
                 return
@@ -172,8 +179,12 @@ class Search:
             config = self._configs[(self._first + self.problems) % len(self._configs)]
         self.problems += 1
         case = self.subject.case(problem, config)
+        chosen = self._choose(case)
+        if not chosen:
+            self._passed += 1
+            return
         case.start()
-        for check in self.judge(case, self._choose(case)):
+        for check in self.judge(case, chosen):
             self.checked(problem, config, check)
             if check.property == "agreement" and hypothesis.currently_in_test_context():
                 hypothesis.target(min(check.ratio, 1e3), label="ratio")
@@ -211,11 +222,15 @@ class Search:
         return self._losses >= ENOUGH_LOSSES
 
     def _choose(self, case: Case) -> list[Law]:
-        """The first law (agreement), then those that apply whose turn it is.
+        """The first law (agreement), then those that apply whose turn it is; none but those that
+        lack checks where all others have theirs.
 
         A law has turns of its own in packed batches and in paged caches: what is wrong there
         may show by that law alone.
         """
+        if self._begun and self.complete and self._over(time.monotonic()):
+            thin = self.thin()
+            return [law for law in self.laws if law.name in thin and law.applies(case)]
         first, *others = self.laws
         chosen = [first]
         most = LAWS_PER_PROBLEM
@@ -244,9 +259,15 @@ class Search:
             self.stopped_by = "refusals"
         return bool(self.stopped_by)
 
+    def _over(self, now: float) -> bool:
+        """Whether the quota or the time is used up."""
+        made = self.quota is not None and self.counts.total() >= self.quota
+        return made or (self.deadline is not None and now >= self.deadline)
+
     def _enough(self, quota: int) -> bool:
         added = self.counts.total() - quota
-        return added >= 0 and (added >= MOST_ADDED or not (self.complete and self.thin()))
+        most = added >= MOST_ADDED or self._passed >= MOST_PASSED
+        return added >= 0 and (most or not (self.complete and self.thin()))
 
     def _late(self, now: float, deadline: float) -> bool:
         if now < deadline:
@@ -271,7 +292,7 @@ class Search:
 
     def absent(self) -> tuple[str, ...]:
         """Laws that are about nothing in all the problems that the kernel takes."""
-        if self.counts[self.laws[0].name] < MANY:
+        if self.problems - self.refused[self.laws[0].name] < MANY:
             return ()
         return tuple(
             law.name

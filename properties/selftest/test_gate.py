@@ -316,6 +316,8 @@ def test_time_that_is_up_waits_for_five_checks_of_each_property(complete: bool) 
     assert search.stopped_by == "time"
     assert bool(search.thin()) is not complete
     assert bool(search.counts.total()) is complete
+    # Beyond the openings those laws alone are judged that lack checks.
+    assert (search.counts["agreement"] < search.problems) is complete
 
 
 def test_interrupted(folder: Path) -> None:
