@@ -58,14 +58,19 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     args = parser.parse_args()
     lines = args.trials.read_text().splitlines() if args.trials.exists() else []
-    done = [Trial(**json.loads(line)) for line in lines]
+    found = [Trial(**json.loads(line)) for line in lines]
     wanted = {(w.fault, w.problem.dtype) for w in witnesses() if w.kernel == KERNEL}
+    command = f"python benchmarks/compiled_power.py --trials {args.trials.name}"
     if args.fault:
-        wanted = {at for at in wanted if at[0] in args.fault.split(",")}
+        names = args.fault.split(",")
+        if unknown := set(names) - {fault for fault, _ in wanted}:
+            parser.error(f"no witness in {KERNEL}: {', '.join(sorted(unknown))}")
+        wanted = {at for at in wanted if at[0] in names}
+        command += f" --fault {args.fault}"
+    done = [t for t in found if (t.fault, t.dtype) in wanted]
     missing = sorted(wanted - {(t.fault, t.dtype) for t in done})
     if not args.seconds:
         left = [f"{len(missing)} of {len(wanted)} cells were not searched"] if missing else []
-        command = f"python benchmarks/compiled_power.py --trials {args.trials.name}"
         print(page.markdown(done, left, command), end="")
         return
     end, known = time.monotonic() + args.seconds, spaces()

@@ -38,6 +38,7 @@ DEEP = 7e4
 -5e4 and the least of float16, -65504, lie above them. At twice that, few bounds say anything."""
 
 
+# Of q, k, v and what goes with them alike; then of one alone.
 _WHOLE: tuple[Layout, ...] = ("transposed", "packed")
 _MOVED: tuple[Layout, ...] = (*_WHOLE, "mixed_k", "mixed_v", "mixed_q")
 _PLACED: tuple[Layout, ...] = ("strided", "offset", "padded")
@@ -46,9 +47,11 @@ _OTHER: tuple[Layout, ...] = (*_EXPANDED, *_PLACED)
 _BASE = Problem(batch=2, heads=4, kv_heads=2, dim=16, dim_v=16, scores="normal", values="normal")
 _MASK = Mask(per_batch=True, per_head=True)
 _ENDS: tuple[Hides, ...] = ("head", "tail")
-_KEYLESS = Mask(hides="row", amount=130), Mask(hides="window", amount=7)
+KEYLESS = Mask(hides="row", amount=130), Mask(hides="window", amount=7)
+"""Hide all keys from a row beyond a block of 128, or from all rows far past the last key."""
+
 _STAIRS = Fill("stairs", level=0.25, base=0.0625, noise="positive", spread=2.0**-6)
-"""Slopes of which no two are alike, and of which none has a product of few bits."""
+"""Slopes of which no two are alike, and whose products show where they are rounded."""
 _FURTHER: dict[str, tuple[str, Any]] = {
     "window_size": ("window", (-1, -1)), "softcap": ("softcap", 0.0),
     "alibi_slopes": ("alibi_slopes", None), "sinks": ("sinks", None),
@@ -59,10 +62,14 @@ _FURTHER: dict[str, tuple[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """A problem, whose families are filled by scores that differ by `nats`."""
+    """A problem, whose families are filled by scores that differ by `nats`.
+
+    tall: where it is too large it has fewer heads before it has fewer queries.
+    """
 
     problem: Problem
     nats: float = 1.0
+    tall: bool = False
 
 
 def openings(space: Space, seed: int) -> Iterator[Problem]:
@@ -102,14 +109,17 @@ def endings(space: Space, seed: int) -> Iterator[Problem]:
     past = replace(causal, batch=1, len_q=many, len_k=few)
     unseen = replace(past, len_q=few, len_k=many)
     # Each with its own mask, some of them without a key.
-    rows = replace(rng.choice(_KEYLESS), per_head=True)
-    alone = replace(_BASE, batch=1, heads=2, len_q=many, len_k=rng.choice((20, 33)), mask=rows)
-    # As small as that many queries and keys can be.
-    square = replace(_BASE, batch=1, heads=1, kv_heads=1, len_q=many, len_k=many, dim=1, dim_v=1)
-    aside = replace(square, window=rng.choice(((70, 0), (0, 70))))
-    placed = causal, aside, replace(alone, dim=2, dim_v=2), past, unseen, *sized
-    recipes = [_hidden("head", space.max_length, DEEP), *map(_Recipe, placed)]
-    return _problems(recipes, space, rng)
+    rows = replace(rng.choice(KEYLESS), per_head=True)
+    small = replace(_BASE, batch=1, len_q=many, dim=2, dim_v=2)
+    masked = replace(small, heads=2, len_k=rng.choice((7, 9)), mask=rows)
+    # As small as that many queries and keys can be, or few keys.
+    window = rng.choice(((70, 0), (0, 70)))
+    aside = replace(small, heads=1, kv_heads=1, len_k=many, dim=1, dim_v=1, window=window)
+    if 2 * min(space.head_dims) * many * many > space.work:
+        aside = replace(aside, len_k=17, window=(0, 70))
+    placed = map(_Recipe, (causal, past, unseen, *sized))
+    tall = (_Recipe(p, tall=True) for p in (aside, masked))
+    return _problems((_hidden("head", space.max_length, DEEP), *tall, *placed), space, rng)
 
 
 def _in_turn(*groups: Iterable[T]) -> Iterator[T]:
@@ -134,19 +144,20 @@ def _problems(
         if wanted and wanted.isdisjoint(space.options) and not problem.seqlens_k:
             continue
         problem = replace(problem, **dict(_FURTHER[o] for o in wanted - space.options))
-        fitted = _fitted(replace(problem, mask=_mask(space, problem.mask)), space)
+        masked = replace(problem, mask=_mask(space, problem.mask))
+        fitted = _fitted(masked, space, recipe.tall or problem.is_causal)
         if fitted is not None:
-            fitted = replace(fitted, layout=_expanded(fitted))
+            fitted = replace(fitted, layout=_expanded(fitted, space))
             yield filled(fitted, recipe.nats, places[0], 1.0, 1.0, places[1])
 
 
-def _expanded(p: Problem) -> Layout:
+def _expanded(p: Problem, space: Space) -> Layout:
     """Its layout; the other expanded one where there is a single one of what is expanded."""
-    if p.layout == "expanded_batch" and p.batch == 1:
-        return "expanded_heads"
-    if p.layout == "expanded_heads" and p.kv_heads == 1:
-        return "expanded_batch"
-    return p.layout
+    if p.layout not in _EXPANDED:
+        return p.layout
+    several = {"expanded_batch": p.batch > 1, "expanded_heads": p.kv_heads > 1}
+    meant = sorted(_EXPANDED, key=lambda layout: layout != p.layout)
+    return next((n for n in meant if several[n] and n in space.layouts), "contiguous")
 
 
 def _hidden(end: Hides, longest: int, nats: float) -> _Recipe:
@@ -180,20 +191,19 @@ def _recipes(rng: random.Random, longest: int) -> Iterator[_Recipe]:
     spike = replace(base, len_q=6, len_k=some((34, 50)), scores="late_max", values="index")
     # The one layout in which k and v of the same shape have other strides.
     yield _Recipe(replace(spike, layout=some(("mixed_k", "mixed_v"))), 12.0)
-    # Small enough for a batch of two everywhere, where a batch's stride is not its heads', and a
-    # mask repeats. What is the largest score of one row is out of reach of another.
+    # Small enough for a batch of two where small heads are taken: a batch's stride is not its
+    # heads', and a mask repeats. The largest score of one row is out of reach of another.
     per_head = some((True, False))
     biased = replace(additive, hides="random", bias=Fill(noise="normal", spread=2e3))
     biased = replace(biased, per_head=per_head, per_batch=not per_head)
-    apart = replace(base, len_q=5, len_k=some((33, 40)), dim_v=8, layout=some(_WHOLE))
+    apart = replace(base, len_q=5, len_k=some((33, 40)), dim=8, dim_v=3, layout=some(_WHOLE))
     yield _Recipe(replace(apart, mask=biased))
     wide = replace(base, len_q=20, len_k=some((64, 128)), dim=some((72, 80)), dim_v=40)
     yield _Recipe(replace(wide, scale=some((0.5, -0.25))))
-    # A scale that is falsy; groups of which no power of two makes one.
-    threes = replace(base, batch=1, heads=6, len_q=2, len_k=some((3, 7)), scale=0.0)
-    yield _Recipe(threes)
+    # Groups of three. A scale that is falsy.
+    yield _Recipe(replace(base, batch=1, heads=6, len_q=2, len_k=some((3, 7)), scale=0.0))
     yield _Recipe(replace(base, len_q=3, len_k=0, scores="equal", values="ones"))
-    # One query, which stands at the first key.
+    # One query, which stands at the first key where is_causal is aligned at the top.
     yield _Recipe(replace(causal, len_q=1, len_k=some((5, 20))))
 
 
@@ -253,7 +263,7 @@ def _of_a_batch(rng: random.Random) -> Iterator[_Recipe]:
 
 def _of_a_cache(rng: random.Random, pages: tuple[int, ...]) -> Iterator[_Recipe]:
     some, base = rng.choice, replace(_BASE, scores="rising")
-    few = [n for n in pages if 1 < n <= 16] or pages
+    few = [n for n in pages if 1 < n <= 16] or pages  # in a page of 1 no sequence ends inside
     many = [n for n in pages if 16 < n <= 64] or few
     # A window at the end, and is_causal at the top, of every sequence.
     split = replace(base, num_splits=some((2, 3)))
@@ -338,8 +348,11 @@ def _mask(space: Space, mask: Mask | None) -> Mask | None:
     return None
 
 
-def _fitted(p: Problem, space: Space) -> Problem | None:
-    """The problem within the space, smaller where it has to be; None where it says nothing."""
+def _fitted(p: Problem, space: Space, tall: bool) -> Problem | None:
+    """The problem within the space, smaller where it has to be; None where it says nothing.
+
+    A `tall` one keeps its queries longest: under a causal mask the first see next to nothing.
+    """
     options, longest = space.options, space.max_length
     if p.len_k == 0 and not space.empty_keys:
         return None
@@ -347,6 +360,8 @@ def _fitted(p: Problem, space: Space) -> Problem | None:
         p = replace(p, kv_heads=p.heads)
     if p.batch * p.heads > space.max_heads and not p.seqlens_k:
         p = replace(p, batch=1)
+        if p.heads > space.max_heads:
+            p = replace(p, heads=min(p.heads // p.kv_heads, space.max_heads), kv_heads=1)
     scale = p.scale if "scale" in options else None
     if scale is None and not space.scale_none:
         scale = 0.5
@@ -374,13 +389,12 @@ def _fitted(p: Problem, space: Space) -> Problem | None:
         p = replace(p, len_q=p.len_k)
     # Where it is too large: fewer batches, fewer heads, fewer queries, in this order.
     cost = max(p.len_k, 1) * (p.dim + p.dim_v)
-    # Under a causal mask the first queries see next to nothing.
-    rows = p.len_q if p.is_causal else min(p.len_q, ENOUGH)
+    rows = p.len_q if tall else min(p.len_q, ENOUGH)
     if p.batch * p.heads * rows * cost > space.work:
         p = replace(p, batch=1)
     if p.heads * rows * cost > space.work:
         p = replace(p, heads=p.heads // p.kv_heads, kv_heads=1)
-    if p.heads * rows * cost > space.work and p.is_causal:
+    if p.heads * rows * cost > space.work and tall:
         p = replace(p, heads=1)
     rows = space.work // (cost * p.batch * p.heads)
     if p.is_causal and space.causal_square and rows < p.len_q:

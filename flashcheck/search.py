@@ -75,8 +75,8 @@ class Search:
     quota: checks to make, or None; deadline: time.monotonic() at which to stop, or None;
     large: whether to begin with problems beyond the sizes that are drawn.
     complete: whether the quota is exceeded where a law has too few checks by then, and the
-    deadline up to `latest`, for the sake of those laws alone; enough: failing checks after which
-    to stop.
+    deadline up to `latest`, after the first problems for the sake of those laws alone; enough:
+    failing checks after which to stop.
     After `run`, `failures`, `counts` (checks by law), `refused` (by law) and `stopped_by`
     say what came of it; regressions are among the failures alone.
     """
@@ -106,6 +106,7 @@ class Search:
         self.failures: list[Failure] = []
         self.counts: Counter[str] = Counter({law.name: 0 for law in laws})
         self.refused: Counter[str] = Counter()
+        self._telling: Counter[str] = Counter()  # checks that were not vacuous
         self._turns: Counter[tuple[str, int]] = Counter()
         self.problems = 0
         self.vacuous = 0
@@ -134,7 +135,7 @@ class Search:
                     self._one(problem)
         except _Spent:
             return
-        self._begun = True
+        self._begun = True  # what a search begins with is judged in full, whatever it takes
         for turn in range(1 << 20):
             if self._spent():
                 return
@@ -204,6 +205,7 @@ class Search:
                 continue
             self.counts[law.name] += not regression
             self.vacuous += check.verdict is Verdict.VACUOUS and not regression
+            self._telling[law.name] += check.verdict is not Verdict.VACUOUS and not regression
             if check.failed:
                 self.failures.append(
                     Failure(
@@ -222,17 +224,18 @@ class Search:
         return self._losses >= ENOUGH_LOSSES
 
     def _choose(self, case: Case) -> list[Law]:
-        """The first law (agreement), then those that apply whose turn it is; none but those that
-        lack checks where all others have theirs.
+        """The first law (agreement), then those that apply whose turn it is; or those that lack
+        checks, where the budget is used up: none where no such law applies.
 
         A law has turns of its own in packed batches and in paged caches: what is wrong there
         may show by that law alone.
         """
-        if self._begun and self.complete and self._over(time.monotonic()):
-            thin = self.thin()
-            return [law for law in self.laws if law.name in thin and law.applies(case)]
         first, *others = self.laws
         chosen = [first]
+        if self._begun and self.complete and self._over(time.monotonic()):
+            thin = self.thin()
+            lacking = [law for law in others if law.name in thin and law.applies(case)]
+            return chosen + lacking if lacking or first.name in thin else []
         most = LAWS_PER_PROBLEM
         if self.quota is not None and not self.complete:
             most = min(most, self.quota - self.counts.total())
@@ -272,7 +275,8 @@ class Search:
     def _late(self, now: float, deadline: float) -> bool:
         if now < deadline:
             return False
-        return not self.complete or now >= (self.latest or deadline) or not self.thin()
+        most = now >= (self.latest or deadline) or self._passed >= MOST_PASSED
+        return most or not (self.complete and self.thin())
 
     def thin(self) -> tuple[str, ...]:
         """Laws with too few checks to prove anything, where the dtype allows them at all.
@@ -281,18 +285,21 @@ class Search:
         """
         if self.failures:
             return ()
+        absent = self.absent()
         return tuple(
             law.name
             for law in self.laws
-            if self.counts[law.name] < MIN_CHECKS
+            if self._telling[law.name] < MIN_CHECKS
             and self.refused[law.name] < MIN_CHECKS
             and law.possible(self.subject)
-            and law.name not in self.absent()
+            and law.name not in absent
         )
 
     def absent(self) -> tuple[str, ...]:
-        """Laws that are about nothing in all the problems that the kernel takes."""
-        if self.problems - self.refused[self.laws[0].name] < MANY:
+        """Laws that are about nothing in all the problems that the kernel took, or that were
+        passed over since no law that lacked checks applied."""
+        judged = self.counts[self.laws[0].name]
+        if not judged or judged + self._passed < MANY:
             return ()
         return tuple(
             law.name

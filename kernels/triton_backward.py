@@ -228,7 +228,8 @@ def _dq(
     tl.store(dq_ptrs, dq.to(DQ.dtype.element_ty), mask=rows & (offs_d < head_dim))
 
 
-# As in triton_flash: one kernel that is compiled for any integers beside those for aligned tensors.
+# Aligned tensors have kernels of their own; all others share one, compiled for any integers, since
+# their strides and addresses would have hundreds.
 _dkv_unaligned, _dq_unaligned = (
     triton.jit(k.fn, do_not_specialize=k.arg_names[: k.arg_names.index("IS_CAUSAL")])
     for k in (_dkv, _dq)
@@ -285,7 +286,8 @@ class Attention(torch.autograd.Function):
         sizes = heads, heads // kv_heads, len_q, len_k
         blocks = {"BLOCK_D": BLOCK_D, "BLOCK_DV": BLOCK_DV}
         blocks |= {"IS_CAUSAL": options["is_causal"], "BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N}
-        # Without tensor cores: more threads, so that registers suffice.
+        # Warps may share a row, along which nothing is summed here. float32 has no tensor cores:
+        # more threads, so that registers suffice. One stage, for shared memory.
         blocks |= {"num_warps": 16 if query.dtype == torch.float32 else 4, "num_stages": 1}
         aligned = all(map(is_aligned, (query, key, value, grad_out)))
         pass_dq, pass_dkv = (_dq, _dkv) if aligned else (_dq_unaligned, _dkv_unaligned)

@@ -21,7 +21,7 @@ MOVED = tuple(layout for layout in GRAD_LAYOUTS if layout != "contiguous")
 @law(
     "the same grad_out at other strides gives the same gradients",
     backward=True,
-    weight=2,
+    weight=2,  # a check takes one layout
     runs=("grad_out at other strides", "contiguous grad_out"),
 )
 def grad_out_strides(case: Case, judge: Judge) -> None:

@@ -20,7 +20,7 @@ SUBSETS: tuple[tuple[Wrt, ...], ...] = (
 @law(
     "where only some of q, k and v require a gradient, it is the same",
     backward=True,
-    weight=2,
+    weight=2,  # a check takes one subset of six
     runs=("some gradients alone", "all gradients"),
 )
 def partial_gradients(case: Case, judge: Judge) -> None:

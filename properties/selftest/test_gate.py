@@ -27,7 +27,6 @@ from flashcheck.formats import DTYPES
 from flashcheck.law import Subject, laws
 from flashcheck.probe import probe
 from flashcheck.reporting import json_report
-from flashcheck.search import Search
 from flashcheck.worker import InProcess
 
 pytestmark = [pytest.mark.cpu, pytest.mark.slow]
@@ -299,25 +298,6 @@ def test_too_small_a_budget_proves_nothing() -> None:
     json_report.validate(data)
     (target,) = data["targets"]
     assert sum(r["checks"] for r in target["results"].values()) == 20 + target["regressions"]
-
-
-@pytest.mark.parametrize("complete", [True, False])
-def test_time_that_is_up_waits_for_five_checks_of_each_property(complete: bool) -> None:
-    """A preset proves something on a slow machine too; a budget in seconds is those seconds."""
-    runner = InProcess("numpy_naive")
-    target = runner.start()
-    subject = Subject(runner, target, probe(runner, target, ("float32",)).spaces["float32"])
-    now = time.monotonic()
-    search = Search(
-        subject, laws(), quota=None, deadline=now, latest=now + 600, complete=complete,
-        checked=lambda *_: None,
-    )  # fmt: skip
-    search.run(0)
-    assert search.stopped_by == "time"
-    assert bool(search.thin()) is not complete
-    assert bool(search.counts.total()) is complete
-    # Beyond the openings those laws alone are judged that lack checks.
-    assert (search.counts["agreement"] < search.problems) is complete
 
 
 def test_interrupted(folder: Path) -> None:

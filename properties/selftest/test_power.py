@@ -205,8 +205,9 @@ def test_sample_is_within_its_share() -> None:
     assert [(t.kernel, t.fault, t.seed) for t in again] == [
         (t.kernel, t.fault, t.seed) for t in found
     ]
-    told = [pair for pair in zip(found, again, strict=True) if pair[0].fault not in UNWRITTEN]
-    assert all(first == second for first, second in told)
+    # What memory happens to hold decides when the others are found.
+    for first, second in zip(found, again, strict=True):
+        assert first.fault in UNWRITTEN or first == second
 
 
 @pytest.mark.slow

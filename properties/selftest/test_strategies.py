@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 
 import hypothesis
@@ -18,7 +19,7 @@ from flashcheck.formats import FORMATS
 from flashcheck.inputs import LAYOUTS
 from flashcheck.kernel import Contract
 from flashcheck.masks import HIDES, Mask
-from flashcheck.openings import endings, openings
+from flashcheck.openings import KEYLESS, endings, openings
 from flashcheck.oracle import float64
 from flashcheck.problem import Problem, elements
 from flashcheck.strategies import GRIDS, HEAD_DIMS, MASK_FORMS, Space, problems
@@ -245,9 +246,13 @@ NARROW = Space(
 )  # fmt: skip
 
 
+FEW_LAYOUTS = Space(max_heads=4, layouts=("contiguous", "expanded_batch"))
+
+
 @pytest.mark.parametrize(
-    "space", [Space(), Space(dtype="bfloat16"), NARROW], ids=["all", "half", "narrow"]
-)
+    "space", [Space(), Space(dtype="bfloat16"), NARROW, FEW_LAYOUTS],
+    ids=["all", "half", "narrow", "few layouts"],
+)  # fmt: skip
 def test_openings_stay_within_the_space(space: Space) -> None:
     for seed in range(40):
         found = [*openings(space, seed), *endings(space, seed)]
@@ -264,6 +269,20 @@ def test_openings_stay_within_the_space(space: Space) -> None:
             assert p.mask is None or (p.mask.kind, p.mask.dtype, p.mask.rank) in space.mask_forms
             assert p.inputs().used <= space.options
             assert not (p.is_causal and space.causal_square) or p.len_q == p.len_k
+
+
+@pytest.mark.parametrize("head_dims", [(64, 128), Space().head_dims], ids=["wide", "all"])
+def test_more_queries_than_a_block_in_windows_and_masks(head_dims: tuple[int, ...]) -> None:
+    options = Space().options | {"window_size"}
+    keyless = [replace(mask, per_head=True) for mask in KEYLESS]
+    for seed in range(40):
+        found = [*endings(Space(head_dims=head_dims, options=options), seed)]
+        windows = [p for p in found if p.window != (-1, -1)]
+        masks = [p for p in found if p.mask in keyless]
+        assert windows
+        assert masks
+        assert min(p.len_q for p in windows + masks) > 128
+        assert all(p.batch * p.kv_heads > 1 for p in found if p.layout.startswith("expanded"))
 
 
 def test_openings_are_many_at_once_and_change_with_the_seed() -> None:
