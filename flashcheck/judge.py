@@ -86,6 +86,18 @@ class Judge:
             self._worst = Worst(output, at, float(got[at]), math.nan, math.inf, 0.0, 0.0)
             self._fail(f"{output} not finite", self._sentence(output, wrong, judged))
 
+    def nan(self, output: str, got: Array, judged: Bools) -> None:
+        """Judge that every judged element is NaN: those of rows that see no key."""
+        judged = np.broadcast_to(judged, got.shape)
+        wrong = judged & ~np.isnan(got)
+        self._count(got, judged, wrong, None)
+        if wrong.any():
+            at = tuple(int(i) for i in np.argwhere(wrong)[0])
+            self._ratio = math.inf
+            self._worst = Worst(output, at, float(got[at]), math.nan, math.inf, 0.0, 0.0)
+            share = f"{int(wrong.sum())} of {int(judged.sum())} elements of {output}"
+            self._fail("masked rows", f"{share}, {list(at)} is {got[at]:.9g}")
+
     def unchanged(
         self, output: str, first: Array, second: Array, bound: Array | None, symptom: str, what: str
     ) -> None:

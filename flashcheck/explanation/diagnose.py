@@ -44,6 +44,7 @@ _SAID = {
     "not batch invariant": "A batch element alone gives other bits than among others",
     "inputs modified": "The inputs are changed",
     "output form": "The result has the wrong form",
+    "masked rows": "A row that sees no key is not NaN, as the kernel declares it",
 }
 """Symptoms that are no comparison with an exact result."""
 

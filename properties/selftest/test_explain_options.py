@@ -193,6 +193,25 @@ def test_rows_without_keys_that_hold_something_of_their_own() -> None:
     assert 'masked_rows="nan"' in hint
 
 
+def test_a_declared_nan_is_asked_of_rows_without_a_sink_alone() -> None:
+    def with_sinks(
+        query: Any, key: Any, value: Any, *, sinks: Any = None, is_causal: bool = False
+    ) -> Any:
+        out, lse = attention(query, key, value, is_causal=is_causal, bottom_right=True)
+        if sinks is not None:
+            both = torch.logaddexp(lse, sinks.to(lse.dtype)[:, None])
+            out, lse = out * torch.exp(lse - both)[..., None].to(out.dtype), both
+        return out, lse
+
+    declared = Kernel(with_sinks, name="own", causal_alignment="bottom_right", masked_rows="nan")
+    runner = InProcess(declared)
+    options = frozenset({"is_causal", "sinks"})
+    of = Subject(runner, runner.start(), Space(options=options, causal_square=False))
+    assert not LAWS["agreement"].check(of.case(replace(HIDDEN, sinks=Fill()))).failed
+    found = explained(of, HIDDEN)
+    assert found.sentence.startswith("A row that sees no key is not NaN, as the kernel declares it")
+
+
 SPLIT = replace(SMALL, len_q=2, len_k=2, is_causal=True, num_splits=2)
 
 
