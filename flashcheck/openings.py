@@ -90,7 +90,7 @@ def endings(space: Space, seed: int) -> Iterator[Problem]:
     """Problems for every configuration of a kernel: whole blocks that are hidden, in rows whose
     scores are all very low, blocks on the diagonal, a window over blocks to one side alone, blocks
     of queries whose masks differ, blocks of queries past the last key, blocks of keys that no query
-    sees, and keys that end where blocks of some sizes do and of others do not.
+    sees, and keys, and queries too, that end where blocks do.
     """
     rng = random.Random(seed)
     # Odd multiples of 16, of 32 and of 64: each is whole for one size and not for the next.
@@ -117,6 +117,12 @@ def endings(space: Space, seed: int) -> Iterator[Problem]:
     aside = replace(small, heads=1, kv_heads=1, len_k=many, dim=1, dim_v=1, window=window)
     if 2 * min(space.head_dims) * many * many > space.work:
         aside = replace(aside, len_k=17, window=(0, 70))
+    # As many queries as keys, in whole blocks of every size.
+    dim = min(space.head_dims)
+    whole = [n for n in (64, 128, 256) if n <= space.max_length and 2 * dim * n * n <= space.work]
+    if whole:
+        n = whole[-2:][seed % len(whole[-2:])]
+        sized.append(replace(aside, is_causal=True, window=(-1, -1), len_q=n, len_k=n))
     placed = map(_Recipe, (causal, past, unseen, *sized))
     tall = (_Recipe(p, tall=True) for p in (aside, masked))
     return _problems((_hidden("head", space.max_length, DEEP), *tall, *placed), space, rng)

@@ -285,6 +285,14 @@ def test_more_queries_than_a_block_in_windows_and_masks(head_dims: tuple[int, ..
         assert all(p.batch * p.kv_heads > 1 for p in found if p.layout.startswith("expanded"))
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_causal_squares_of_whole_blocks(dtype: str) -> None:
+    work = Space().work // (4 if dtype == "float64" else 1)
+    for seed in range(4):
+        found = endings(Space(dtype=dtype, work=work), seed)
+        assert [p for p in found if p.is_causal and p.len_q == p.len_k in (64, 128, 256)]
+
+
 def test_openings_are_many_at_once_and_change_with_the_seed() -> None:
     first, again, other = (list(openings(Space(), seed)) for seed in (1, 1, 2))
     assert first == again != other
