@@ -224,9 +224,8 @@ class _Shrinker:
         factor = 1 / math.sqrt(base.dim) if base.scale is None else abs(base.scale)
         if not factor:
             return
-        large = float(
-            FORMATS[p.dtype].round(math.ceil(min(top / ((factor or 1) * base.dim), 1024.0)))
-        )
+        fmt = FORMATS[p.dtype]
+        large = float(fmt.round(math.ceil(min(top / (factor * base.dim), 1024.0, fmt.max_finite))))
         for size in dict.fromkeys((1.0, large or 1.0)):
             up, down = replace(last, level=size), replace(last, level=-size)
             pairs = [(one, Fill(level=size)), (one, Fill(level=-size)), (one, up), (one, down)]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
 
 import hypothesis
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase
@@ -342,6 +343,20 @@ def test_only_problems_of_the_space_are_tried() -> None:
         assert p.scale is not None
         assert p.scale > 0
         assert (p.mask, p.is_causal) == (None, False)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_scores_beyond_what_float8_holds_are_shrunk(dtype: str) -> None:
+    """448 is the largest number of e4m3: the plain scores that are tried are no larger."""
+    signs = Fill(noise="signs", spread=128.0)
+    start = Problem(dtype=dtype, len_q=9, len_k=2, dim=2, dim_v=2, q=signs, k=signs)
+
+    def fails(p: Problem) -> bool:
+        x = p.inputs()
+        return p.len_q > 1 and bool((np.abs(x.q @ x.k.mT) > 8000).any())
+
+    smallest = shrink(start, fails, replace(SPACE, dtype=dtype))
+    assert (smallest.len_q, smallest.dim) == (2, 1)
 
 
 def test_zero_and_negative_scales_are_not_brought_in() -> None:
