@@ -48,11 +48,21 @@ def written(out: torch.Tensor) -> tuple[str, bool]:
 
 
 def gradients(
-    out: torch.Tensor, leaves: dict[Wrt, torch.Tensor], grad_out: torch.Tensor
+    out: torch.Tensor, leaves: dict[Wrt, torch.Tensor], grad_out: torch.Tensor, passes: int = 1
 ) -> dict[str, torch.Tensor | None]:
     """dq, dk and dv of sum(out * grad_out), for the leaves at hand; None where none came.
 
-    Errors: whatever the kernel's backward raises.
+    passes: how often the backward is run; the gradients are those of the last time.
+    Errors: whatever the kernel's backward raises; NotImplementedError where only the graph's
+    being kept, or a further pass, makes it raise, as compiled code that reuses its buffers does.
     """
-    found = torch.autograd.grad(out, list(leaves.values()), grad_out, allow_unused=True)
+    wanted = list(leaves.values())
+    try:
+        for _ in range(passes - 1):
+            torch.autograd.grad(out, wanted, grad_out, allow_unused=True, retain_graph=True)
+        found = torch.autograd.grad(out, wanted, grad_out, allow_unused=True)
+    except RuntimeError as error:
+        if passes == 1:
+            raise
+        raise NotImplementedError(f"a second backward of one graph: {error}") from error
     return {f"d{name}": gradient for name, gradient in zip(leaves, found, strict=True)}

@@ -92,6 +92,7 @@ class Job:
     fresh_output_nan: bool | None
     times: int
     wrt: tuple[Wrt, ...] = ()
+    passes: int = 1
 
     @staticmethod
     def of(call: Call, kernel: Kernel) -> Job:
@@ -107,6 +108,7 @@ class Job:
             fresh_output_nan=call.fresh_output_nan,
             times=call.times,
             wrt=() if call.grad_out is None else call.grad_out.wrt,
+            passes=1 if call.grad_out is None else call.grad_out.passes,
         )
 
     @property

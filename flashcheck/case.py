@@ -169,15 +169,17 @@ class Case:
         *,
         wrt: tuple[Wrt, ...] = WRT,
         layout: GradLayout = "contiguous",
+        passes: int = 1,
         **how: Any,
     ) -> Reply:
         """The reply with the kernel's gradients. Raises BadReply unless there are usable ones."""
         x = self.inputs if x is None else x
-        key = id(x), id(dout), (("wrt", wrt), ("layout", layout), *sorted(how.items()))
+        asked = ("wrt", wrt), ("layout", layout), ("passes", passes), *sorted(how.items())
+        key = id(x), id(dout), asked
         if key not in self._gradients:
             self._kept[id(x)], self._grad_outs[id(dout)] = x, dout
             self.runner.submit(
-                Call(x, self.config, grad_out=GradOut(dout, wrt, layout), **how)
+                Call(x, self.config, grad_out=GradOut(dout, wrt, layout, passes), **how)
             )  # fmt: skip
             self._gradients[key] = self.runner.result()
         reply = self._gradients[key]

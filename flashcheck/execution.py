@@ -177,7 +177,7 @@ class Executor:
             raise autograd.Detached(f"out has no grad_fn, although {wanted} requires a gradient")
         if not own and self.kernel.backward is None:
             raise autograd.Traced(f"{reply.backward} comes of tracing the forward")
-        found = autograd.gradients(out, leaves, grad_out)
+        found = autograd.gradients(out, leaves, grad_out, job.passes)
         bshd = self.kernel.layout == "bshd"
         for name, (b, h, length, d) in job.gradient_shapes.items():
             gradient = found[name]

@@ -40,12 +40,16 @@ class GradOut:
     layout  how it lies in memory: contiguous; transposed (stored [B, L, H, D]); strided (every
             second channel); expanded (one element with strides of 0, as out.sum() gives it)
 
+    passes  how often the backward of one graph is run, as retain_graph=True allows: the gradients
+            are those of the last time
+
     Errors: ValueError for no tensor, and for values that an expanded tensor cannot hold.
     """
 
     values: Array
     wrt: tuple[Wrt, ...] = WRT
     layout: GradLayout = "contiguous"
+    passes: int = 1
 
     def __post_init__(self) -> None:
         if not self.wrt:

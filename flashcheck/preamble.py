@@ -90,12 +90,13 @@ def differentiate(target: Target, output: str) -> str:
     """The function that gives the gradient `output`: dq, dk or dv of sum(out * grad_out)."""
     turn = ".transpose(1, 2)" if target.kernel.layout == "bshd" else ""
     return f"""\
-def differentiate(q, k, v, grad_out, wrt="qkv", **options):
+def differentiate(q, k, v, grad_out, wrt="qkv", passes=1, **options):
     leaves = [t.detach().requires_grad_(name in wrt) for name, t in zip("qkv", (q, k, v))]
     result = attention(*(t{turn} for t in leaves), **options)
     out = result[0] if isinstance(result, (tuple, list)) else result
     wanted = [t for t in leaves if t.requires_grad]
-    gradients = torch.autograd.grad(out, wanted, grad_out{turn})
+    for n in range(passes, 0, -1):
+        gradients = torch.autograd.grad(out, wanted, grad_out{turn}, retain_graph=n > 1)
     return dict(zip(wrt, gradients))["{output[1]}"].double()"""
 
 

@@ -277,6 +277,8 @@ class _Writer:
             given.append(upstream)
             if call.grad_out.wrt != WRT:
                 given.append(quoted("".join(call.grad_out.wrt)))
+            if call.grad_out.passes > 1:
+                keywords.append(f"passes={call.grad_out.passes}")
         return lines, given, keywords
 
     def _placed(self, call: Call) -> list[str]:

@@ -69,6 +69,8 @@ class Plain(torch.autograd.Function):
         delta = (p @ v * do).sum(-1, keepdim=True)
         ds = p * (do @ v.mT - (0 if wrong == "delta" else delta))
         dq, dk, dv = ds @ k * scale, ds.mT @ q * (1 if wrong == "scale" else scale), p.mT @ do
+        if wrong == "again":
+            dk, ctx.times = dk * getattr(ctx, "times", 1), 2
         if wrong == "none":
             return dq, dk, None
         if wrong == "slots" and not all(ctx.needs_input_grad):
@@ -137,7 +139,7 @@ def test_laws_are_for_kernels_with_a_backward() -> None:
     runner = InProcess(attention)
     subject = Subject(runner, runner.start(), Space())
     about = [law for law in laws() if law.backward]
-    assert len(about) == 7
+    assert len(about) == 8
     assert not any(law.possible(subject) or law.applies(subject.case(SQUARE)) for law in about)
     other = Subject(runner, runner.start(), Space(backward=True))
     assert all(law.possible(other) and law.applies(other.case(SQUARE)) for law in about)
@@ -221,6 +223,7 @@ def test_a_right_backward_passes(law: str) -> None:
         ("slots", "partial_gradients", "where only some of q, k and v require"),
         ("strides", "grad_out_strides", "the same grad_out at other strides"),
         ("none", "gradients", "dv is None, not a torch tensor"),
+        ("again", "second_backward", "a second backward of the same graph"),
         ("modified", "poison_gradients", "the call changed the memory of grad_out"),
     ],
 )
