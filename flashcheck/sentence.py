@@ -93,11 +93,13 @@ def describe_fill(f: Fill, tensor: str) -> str:
 
 
 def _describe_mask(m: Mask) -> str:
-    none = m.hides in ("tail", "head") and not m.amount
+    each = [n for n, own in (("batch", m.per_batch), ("head", m.per_head)) if own]
+    of_each = f", one more in each further {' and '.join(each)}" if each else ""
+    none = m.hides in ("tail", "head") and not m.amount and not each
     hidden = {
         "nothing": "nothing hidden",
-        "tail": f"last {_count(m.amount, 'key', 'keys')} hidden",
-        "head": f"first {_count(m.amount, 'key', 'keys')} hidden",
+        "tail": f"last {_count(m.amount, 'key', 'keys')} hidden{of_each}",
+        "head": f"first {_count(m.amount, 'key', 'keys')} hidden{of_each}",
         "row": f"query {m.amount} sees no key",
         "block": f"keys {16 * m.amount} to {16 * m.amount + 15} hidden",
         "future": f"keys beyond the query's position + {m.amount} hidden",
@@ -108,7 +110,6 @@ def _describe_mask(m: Mask) -> str:
         "dent": f"keys beyond the query's position + {m.amount} hidden, and key 0 from query 2",
     }["nothing" if none else m.hides]
     kind = "boolean mask" if m.kind == "bool" else f"additive {m.dtype} mask"
-    each = [n for n, own in (("batch", m.per_batch), ("head", m.per_head)) if own]
     own = f", one for each {' and '.join(each)}" if each else ""
     own += "" if m.per_query or m.rank == 1 else ", the same for every query"
     own += "" if m.per_key else ", the same for every key"

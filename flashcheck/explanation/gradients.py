@@ -52,7 +52,7 @@ def sentence(case: Case, check: Check) -> str | None:
     factors = [_factor(got[name], right[name], allowed[name]) for name in wrong]
     if all(f is not None and abs(f - factors[0]) <= CLOSE * abs(f) for f in factors if factors[0]):
         factor = factors[0]
-        if factor is not None:
+        if factor is not None and short(factor) != "1":
             return f"{said}: {short(factor)} times what it should be{_named(case, factor)}"
     return said
 

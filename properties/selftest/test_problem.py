@@ -386,6 +386,10 @@ def test_the_plainest_problem_reads_plainly() -> None:
         ({"layout": "expanded_heads"}, "expanded heads layout"),
         ({"mask": Mask()}, "boolean mask of rank 4 (nothing hidden)"),
         ({"mask": Mask(hides="tail", amount=1)}, "last 1 key hidden"),
+        (
+            {"mask": Mask(hides="head", per_head=True)},
+            "one for each head (first 0 keys hidden, one more in each further head)",
+        ),
         ({"mask": Mask(hides="row", amount=4)}, "query 4 sees no key"),
         ({"mask": Mask(hides="block", amount=1)}, "keys 16 to 31 hidden"),
         ({"mask": Mask(kind="additive", dtype="query", rank=2)}, "additive query mask of rank 2"),
