@@ -198,14 +198,14 @@ def test_p_saturates_where_torch_has_nan() -> None:
 @pytest.mark.parametrize("kernel", ["fp32_float8", "triton_float8"])
 @pytest.mark.parametrize("dtype", FLOAT8)
 def test_openings_of_float8_are_judged(dtype: str, kernel: str) -> None:
-    """Factors by head and by block are among them, all are within the bound and say something;
-    but 13 bits say nothing about scores that are large."""
+    """Factors of a tensor, a head and a block are among them, all are within the bound and say
+    something; but 13 bits say nothing about scores that are large."""
     runner = InProcess(kernel)
     target = runner.start()
     space = probe(runner, target, (dtype,)).spaces[dtype]
     subject = Subject(runner, target, space)
     found = list(openings(space, 3))
-    assert {p.descale_per for p in found if p.q_descale} == {"head", "block"}
+    assert {p.descale_per for p in found if p.q_descale} == {"tensor", "head", "block"}
     assert all(p.descale_block == space.descale_block for p in found if p.descale_per == "block")
     verdicts = {p: AGREEMENT.check(subject.case(p)).verdict for p in found}
     vacuous = {p for p, verdict in verdicts.items() if verdict is Verdict.VACUOUS}
@@ -223,7 +223,7 @@ def test_a_kernel_without_factors_has_no_opening_with_one(seed: int) -> None:
     one = Space(dtype=usual.dtype, options=usual.options | {"v_descale"}, descale_block=(4, 8))
     more = [p.inputs() for p in openings(one, seed)]
     assert {x.factors for x in more if x.factors} == {("v_descale",)}
-    assert len(more) == len(few) + 3
+    assert len(more) == len(few) + 4
 
 
 @pytest.mark.parametrize("kernel", ["fp32_float8", "triton_float8"])

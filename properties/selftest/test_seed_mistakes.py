@@ -144,7 +144,7 @@ def test_mistake_in_a_triton_kernel(function: str, words: list[str], tmp_path: P
     pytest.importorskip("triton")
     gated = Gated()
     result = flashcheck.gate(
-        [f"{TRITON_FILE}:{function}"], dtypes=["bfloat16"], device="cpu", seed=0, budget="300",
+        [f"{TRITON_FILE}:{function}"], dtypes=["bfloat16"], device="cpu", seed=0, budget="60",
         examples=tmp_path,
     )  # fmt: skip
     gated.failures = result.failures
