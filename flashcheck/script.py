@@ -10,7 +10,7 @@ import importlib.metadata
 import re
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from flashcheck import literals, placement, preamble, reference
@@ -19,12 +19,9 @@ from flashcheck.case import Case, Runner
 from flashcheck.examples import Example
 from flashcheck.explanation.runs import which_is_wrong
 from flashcheck.formats import FLOAT8
-from flashcheck.grad_out import WRT, GradOut
-from flashcheck.inputs import DESCALES, LENGTHS, PER_HEAD, Inputs
 from flashcheck.kernel import Target
 from flashcheck.law import Law, law_named
-from flashcheck.loading import NEUTRAL
-from flashcheck.preamble import quoted
+from flashcheck.statements import PLACE, READ, Calls, ScriptError
 from flashcheck.trace import Comparison, Element, Trace, trace
 from flashcheck.verdict import Verdict
 
@@ -34,30 +31,6 @@ NEGLIGIBLE = 1e-3
 
 AGAIN = 20
 """How often a call is repeated whose result changes by chance."""
-
-_PLACE = '''\
-def place(x, strides, offset=0, fill=0.0):
-    """x at these strides (in elements), in the middle of memory that holds `fill`."""
-    last = sum((n - 1) * s for n, s in zip(x.shape, strides) if n)
-    memory = torch.full((last + offset + 257,), fill, dtype=x.dtype, device=x.device)
-    view = memory.as_strided(x.shape, strides, offset + 128)
-    once = tuple(slice(0, 1) if s == 0 else slice(None) for s in strides)
-    view[once] = x[once]
-    return view'''
-
-_READ = '''\
-def read(name, dtype):
-    """A tensor of the safetensors file beside this one."""
-    data = pathlib.Path(__file__).with_name("{file}").read_bytes()
-    start = 8 + int.from_bytes(data[:8], "little")
-    entry = json.loads(data[8:start])[name]
-    begin, end = entry["data_offsets"]
-    part = bytearray(data[start + begin : start + end])
-    return torch.frombuffer(part, dtype=dtype).view(entry["shape"])'''
-
-
-class ScriptError(Exception):
-    """A failure that cannot be written as a script: one line with what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +63,9 @@ def script(example: Example, target: Target, file: str | None = None) -> Script:
         )  # fmt: skip
 
     traced = trace(law, case, example.check)
-    writer = _Writer(example, target, law, traced, file)
-    return Script(writer.text(case), writer.tensors)
+    calls = Calls(example, target, traced, file)
+    text = _Writer(example, target, law, traced, calls).text(case)
+    return Script(text, calls.tensors)
 
 
 @dataclass(slots=True)
@@ -100,18 +74,17 @@ class _Writer:
     target: Target
     law: Law
     traced: Trace
-    file: str | None
-    tensors: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    calls: Calls
 
     def text(self, case: Callable[[Runner], Case]) -> str:
         worst, device = self.example.check.worst, self.example.device
         paged = any(call.inputs.pages is not None for call in self.traced.calls)
-        used = "\n".join([*self._inputs(), "", *self._check(case(_Nobody()))])
+        used = "\n".join([*self.calls.inputs(), "", *self._check(case(_Nobody()))])
         helpers = (
             ("bits(", literals.BASE64),
-            ("read(", _READ.replace("{file}", self.file or "")),
-            ("place(", _PLACE),
-            ("differentiate(", preamble.differentiate(self.target, self._gradient)),
+            ("read(", READ.replace("{file}", self.calls.file or "")),
+            ("place(", PLACE),
+            ("differentiate(", preamble.differentiate(self.target, self.calls.gradient)),
             ("run(", preamble.run(self.target, "out" if worst is None else worst.output, paged)),
         )
         first = "\n".join(preamble.environment(self.target, device))
@@ -148,164 +121,6 @@ class _Writer:
             return "The kernel is declared as a flashcheck.Kernel, so that it imports flashcheck."
         return "Needs torch and the kernel alone."
 
-    # -- the inputs -----------------------------------------------------------------------
-
-    @property
-    def _base(self) -> Inputs:
-        """The inputs that are written out: the example's own where a call has them."""
-        own = self.example.inputs
-        used = [self.traced.calls[number].inputs for number in self._used_calls()]
-        same = (x for x in used if x.q is own.q and x.k is own.k and x.v is own.v)
-        return next(same, used[0])
-
-    def _used_calls(self) -> list[int]:
-        """Numbers of the calls that the comparison needs; all where there is none."""
-        found = self.traced.comparison
-        if found is None:
-            return list(range(len(self.traced.calls)))
-        calls = {found.got.call} | ({found.other.call} if found.other else set())
-        return sorted(calls)
-
-    def _inputs(self) -> list[str]:
-        x = self._base
-        tensors = placement.tensors(x)
-        names, lines = [name for name, *_ in tensors], []
-        for name, dtype, values in tensors:
-            lines += self._literal(name, dtype, values, placement.axis(name, x))
-        if self.example.device != "cpu":
-            every = ", ".join(names)
-            lines.append(f"{every} = (t.to({quoted(self.example.device)}) for t in ({every}))")
-        if self._moved(x, "zeros"):
-            plan = placement.strides(x, self.target)
-            lines += [f"{name} = {placement.place(name, *plan[name])}" for name in names]
-        return lines
-
-    def _literal(self, name: str, dtype: str, values: Any, axis: int) -> list[str]:
-        lines = literals.assign(name, values, dtype, axis)
-        if lines is not None:
-            return lines
-        if self.file is None:
-            raise ScriptError(
-                f"{name} has {values.size:,} elements, too many for a script on its own: give "
-                "--script PATH, and they are written beside it"
-            )
-        self.tensors[name] = (dtype, values)
-        return [f'{name} = read("{name}", torch.{dtype})']
-
-    def _moved(self, x: Inputs, guard: str) -> bool:
-        """Whether it matters where in memory the tensors of a call lie."""
-        moved = x.layout != "contiguous" or self.target.kernel.layout == "bshd"
-        return moved or self._surrounded(guard)
-
-    def _surrounded(self, guard: str) -> bool:
-        """Whether it matters what lies around the tensors of a call."""
-        around = any(c.guard == "nan" for c in self.traced.calls)
-        return around or self.example.check.symptom == "inputs modified" or guard == "nan"
-
-    # -- the calls ------------------------------------------------------------------------
-
-    def _call(self, number: int) -> tuple[list[str], str]:
-        """Statements that make what a call needs, and the call."""
-        lines, tensors, options = self._arguments(number)
-        name = "run" if self.traced.calls[number].grad_out is None else "differentiate"
-        return lines, f"{name}({', '.join([*tensors, *options])})"
-
-    @property
-    def _gradient(self) -> str:
-        """The gradient that is asked for: that of the comparison, or of the first tensor."""
-        worst = self.example.check.worst
-        if worst is not None and worst.output in ("dq", "dk", "dv"):
-            return worst.output
-        asked = (call.grad_out.wrt for call in self.traced.calls if call.grad_out is not None)
-        return f"d{next(asked, ('q',))[0]}"
-
-    def _grad_out(self, number: int, upstream: GradOut) -> tuple[list[str], str]:
-        """Statements that make a call's grad_out, and its name."""
-        call, name = self.traced.calls[number], f"grad_out{number + 1}"
-        lines = self._literal(name, call.inputs.dtype, upstream.values, 2)
-        if self.example.device != "cpu":
-            lines.append(f"{name} = {name}.to({quoted(self.example.device)})")
-        if upstream.layout != "contiguous" or call.guard == "nan":
-            where = placement.strides(call.inputs, self.target, upstream)["grad_out"]
-            lines.append(f"{name} = {placement.place(name, *where, fill=call.guard)}")
-        return lines, name
-
-    def _arguments(self, number: int) -> tuple[list[str], list[str], list[str]]:
-        """Statements that make what a call needs, its tensors and its keyword arguments."""
-        call, base = self.traced.calls[number], self._base
-        before = {name: values for name, _, values in placement.tensors(base)}
-        lines: list[str] = []
-        named: dict[str, str] = {}
-        moved = self._moved(call.inputs, call.guard)
-        same_place = (call.inputs.layout, call.guard) == (base.layout, "zeros")
-        plan = placement.strides(call.inputs, self.target)
-        for name, dtype, values in placement.tensors(call.inputs, call.guard):
-            axis = placement.axis(name, call.inputs)
-            own = f"{name}{number + 1}"
-            how = None
-            if name in before:
-                how = literals.derive(own, name, values, before[name], axis)
-            if how is None:
-                lines += self._literal(own, dtype, values, axis)
-                if self.example.device != "cpu":
-                    lines.append(f"{own} = {own}.to({quoted(self.example.device)})")
-                how = literals.Derived(own)
-            lines += how.lines
-            text = how.text
-            if moved and not (text == name and same_place):
-                lines.append(f"{own} = {placement.place(text, *plan[name], fill=call.guard)}")
-                text = own
-            elif how.sliced or (text == name and not same_place):
-                # Even a contiguous part may begin in the middle of its memory.
-                text += ".clone()" if same_place else ".contiguous().clone()"
-            named[name] = text
-        options = self._options(call)
-        for name in self._placed(call):
-            own = f"{name}{number + 1}"
-            text = placement.place_option(call.inputs, name, options[name], plan[name], call.guard)
-            lines.append(f"{own} = {text}")
-            options[name] = own
-        if "mask" in named:
-            options["attn_mask"] = named["mask"]
-        keywords = [f"{name}={text}" for name, text in options.items()]
-        if call.config is not None:
-            keywords.append(f"**kernel.configs[{quoted(call.config)}]")
-        given = [named["q"], named["k"], named["v"]]
-        if call.grad_out is not None:
-            more, upstream = self._grad_out(number, call.grad_out)
-            lines += more
-            given.append(upstream)
-            if call.grad_out.wrt != WRT:
-                given.append(quoted("".join(call.grad_out.wrt)))
-            if call.grad_out.passes > 1:
-                keywords.append(f"passes={call.grad_out.passes}")
-        return lines, given, keywords
-
-    def _placed(self, call: Call) -> list[str]:
-        """The options that are tensors and have to lie in memory as they did."""
-        plan = placement.strides(call.inputs, self.target)
-        known = {*self.target.options, *self.target.required}
-        return [
-            name
-            for name, values in call.inputs.option_tensors.items()
-            if name in known
-            and (self._surrounded(call.guard) or not placement.contiguous(values.shape, plan[name]))
-        ]
-
-    def _options(self, call: Call) -> dict[str, str]:
-        known = {*self.target.options, *self.target.required}
-        given = {name: NEUTRAL[name] for name in self.target.required} | call.inputs.options()
-        if "attn_mask" in call.inputs.passed:
-            given["attn_mask"] = None
-        return {name: self._value_of(name, value) for name, value in given.items() if name in known}
-
-    def _value_of(self, name: str, value: object) -> str:
-        if name not in (*PER_HEAD, *DESCALES, *LENGTHS) or value is None:
-            return repr(value)
-        where = "" if self.example.device == "cpu" else f", device={quoted(self.example.device)}"
-        dtype = ", dtype=torch.int32" if name in LENGTHS else ""
-        return f"torch.tensor({value!r}{dtype}{where})"
-
     # -- the comparison -------------------------------------------------------------------
 
     def _check(self, case: Case) -> list[str]:
@@ -334,13 +149,13 @@ class _Writer:
             lines.append(
                 "# This script makes the call and does not judge it: flashcheck replay does."
             )
-        for number in self._used_calls():
-            before, call = self._call(number)
+        for number in self.calls.used():
+            before, call = self.calls.call(number)
             lines += [*before, call]
         return [*lines, 'print("the kernel returned")']
 
     def _form(self) -> list[str]:
-        before, tensors, options = self._arguments(0)
+        before, tensors, options = self.calls.arguments(0)
         b, hq, _, lq, _, _, dv = self.traced.calls[0].inputs.shape
         bshd = self.target.kernel.layout == "bshd"
         shape = (b, lq, hq, dv) if bshd else (b, hq, lq, dv)
@@ -362,9 +177,9 @@ class _Writer:
         ]
 
     def _unmodified(self) -> list[str]:
-        before, call = self._call(0)
-        options = [f"{name}1" for name in self._placed(self.traced.calls[0])]
-        names = ", ".join([*(name for name, *_ in placement.tensors(self._base)), *options])
+        before, call = self.calls.call(0)
+        options = [f"{name}1" for name in self.calls.placed(self.traced.calls[0])]
+        names = ", ".join([*(name for name, *_ in placement.tensors(self.calls.base)), *options])
         return [
             "",
             "def memory():",
@@ -382,7 +197,7 @@ class _Writer:
         ]
 
     def _again(self, number: int) -> list[str]:
-        before, call = self._call(number)
+        before, call = self.calls.call(number)
         return [
             *before,
             f"first = {call}",
@@ -431,7 +246,7 @@ class _Writer:
         ]
 
     def _value(self, name: str, element: Element) -> list[str]:
-        before, call = self._call(element.call)
+        before, call = self.calls.call(element.call)
         lines = list(before)
         fresh = self.traced.calls[element.call].fresh_output_nan
         if fresh is not None:

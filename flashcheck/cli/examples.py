@@ -119,7 +119,8 @@ def _write_script(example: Any, path: str, kernel: str | None) -> None:
     from flashcheck.bits import pack_named
     from flashcheck.kernel import TargetError
     from flashcheck.records import write_whole
-    from flashcheck.script import ScriptError, script
+    from flashcheck.script import script
+    from flashcheck.statements import ScriptError
     from flashcheck.worker import Worker
 
     file = Path(path)

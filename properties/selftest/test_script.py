@@ -38,7 +38,8 @@ from flashcheck.loading import describe
 from flashcheck.masks import Mask
 from flashcheck.oracle import float64
 from flashcheck.problem import Problem
-from flashcheck.script import Script, ScriptError, script
+from flashcheck.script import Script, script
+from flashcheck.statements import ScriptError
 from flashcheck.strategies import MASK_FORMS, Space
 from flashcheck.trace import trace
 from flashcheck.verdict import Check, Verdict, Worst
