@@ -5,9 +5,9 @@
 
 The first command appends the trials of cells (a fault in a dtype in which it has a witness) that
 the file lacks until the time is up, and may be repeated; the second renders the file, on the same
-machine, which the page names. A search compiles a kernel for each combination of block sizes, head
-sizes and options that it meets, which takes seconds: so what the kernel takes is probed once,
-interpreted, instead of for each fault.
+machine, which the page names. `--fault F[,F]` chooses faults in both. A search compiles a kernel
+for each combination of block sizes, head sizes and options that it meets, which takes seconds: so
+what the kernel takes is probed once, interpreted, instead of for each fault.
 """
 
 from __future__ import annotations

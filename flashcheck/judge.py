@@ -81,9 +81,7 @@ class Judge:
         wrong = judged & ~np.isfinite(got)
         self._count(got, judged, wrong, None)
         if wrong.any():
-            at = tuple(int(i) for i in np.argwhere(wrong)[0])
-            self._ratio = math.inf
-            self._worst = Worst(output, at, float(got[at]), math.nan, math.inf, 0.0, 0.0)
+            self._first_is_worst(output, got, wrong)
             self._fail(f"{output} not finite", self._sentence(output, wrong, judged))
 
     def nan(self, output: str, got: Array, judged: Bools) -> None:
@@ -92,11 +90,9 @@ class Judge:
         wrong = judged & ~np.isnan(got)
         self._count(got, judged, wrong, None)
         if wrong.any():
-            at = tuple(int(i) for i in np.argwhere(wrong)[0])
-            self._ratio = math.inf
-            self._worst = Worst(output, at, float(got[at]), math.nan, math.inf, 0.0, 0.0)
+            w = self._first_is_worst(output, got, wrong)
             share = f"{int(wrong.sum())} of {int(judged.sum())} elements of {output}"
-            self._fail("masked rows", f"{share}, {list(at)} is {got[at]:.9g}")
+            self._fail("masked rows", f"{share}, {list(w.index)} is {w.got:.9g}")
 
     def unchanged(
         self, output: str, first: Array, second: Array, bound: Array | None, symptom: str, what: str
@@ -164,6 +160,13 @@ class Judge:
             counts["elements"] += got.size
         else:
             counts["elements"] += int(watched.sum())
+
+    def _first_is_worst(self, output: str, got: Array, wrong: Bools) -> Worst:
+        """The first wrong element, which is compared with no number and allowed by no bound."""
+        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        self._ratio = math.inf
+        self._worst = Worst(output, at, float(got[at]), math.nan, math.inf, 0.0, 0.0)
+        return self._worst
 
     def _sentence(self, output: str, wrong: Bools, judged: Bools) -> str:
         w = self._worst

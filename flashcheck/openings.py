@@ -52,6 +52,7 @@ KEYLESS = Mask(hides="row", amount=130), Mask(hides="window", amount=7)
 
 _STAIRS = Fill("stairs", level=0.25, base=0.0625, noise="positive", spread=2.0**-6)
 """Slopes of which no two are alike, and whose products show where they are rounded."""
+
 _FURTHER: dict[str, tuple[str, Any]] = {
     "window_size": ("window", (-1, -1)), "softcap": ("softcap", 0.0),
     "alibi_slopes": ("alibi_slopes", None), "sinks": ("sinks", None),
@@ -95,7 +96,7 @@ def endings(space: Space, seed: int) -> Iterator[Problem]:
     rng = random.Random(seed)
     # Odd multiples of 16, of 32 and of 64: each is whole for one size and not for the next.
     sizes = (48, 80, 16), (96, 32), (64, 192)
-    lengths = [rng.choice([n for n in some if n <= space.max_length] or some) for some in sizes]
+    lengths = [rng.choice([n for n in of if n <= space.max_length] or of) for of in sizes]
     layouts = rng.sample((rng.choice(_EXPANDED), *rng.sample(_PLACED, 2)), 3)
     sized = [
         replace(_BASE, len_q=5, len_k=n, dim=8, dim_v=8, layout=layout)
@@ -113,15 +114,15 @@ def endings(space: Space, seed: int) -> Iterator[Problem]:
     small = replace(_BASE, batch=1, len_q=many, dim=2, dim_v=2)
     masked = replace(small, heads=2, len_k=rng.choice((7, 9)), mask=rows)
     # As small as that many queries and keys can be, or few keys.
+    least = 2 * min(space.head_dims)  # multiply-adds of a score
     window = rng.choice(((70, 0), (0, 70)))
     aside = replace(small, heads=1, kv_heads=1, len_k=many, dim=1, dim_v=1, window=window)
-    if 2 * min(space.head_dims) * many * many > space.work:
+    if least * many * many > space.work:
         aside = replace(aside, len_k=17, window=(0, 70))
     # As many queries as keys, in whole blocks of every size.
-    dim = min(space.head_dims)
-    whole = [n for n in (64, 128, 256) if n <= space.max_length and 2 * dim * n * n <= space.work]
-    if whole:
-        n = whole[-2:][seed % len(whole[-2:])]
+    whole = [n for n in (64, 128, 256) if n <= space.max_length and least * n * n <= space.work]
+    if largest := whole[-2:]:
+        n = largest[seed % len(largest)]
         sized.append(replace(aside, is_causal=True, window=(-1, -1), len_q=n, len_k=n))
     placed = map(_Recipe, (causal, past, unseen, *sized))
     tall = (_Recipe(p, tall=True) for p in (aside, masked))

@@ -143,10 +143,11 @@ class _Session:
             return replace(failed, message=f"flashcheck itself failed: {one_line(error)}")
         same_source = example.source is not None and example.source == target.source
         if status == "FIXED" and same_source and not self.other:
-            unchanged = (
-                "the kernel's file is unchanged since it was recorded: the result depends on"
+            message = _also(
+                message,
+                "the kernel's file is unchanged since it was recorded: the result depends on "
+                "earlier calls, on memory or on other files",
             )
-            message = _also(message, f"{unchanged} earlier calls, on memory or on other files")
         return replace(
             failed, status=status, check=check, message=_also(message, note),
             environment=_environment(self.runner.device),

@@ -93,8 +93,8 @@ def describe_fill(f: Fill, tensor: str) -> str:
 
 
 def _describe_mask(m: Mask) -> str:
-    each = [n for n, own in (("batch", m.per_batch), ("head", m.per_head)) if own]
-    of_each = f", one more in each further {' and '.join(each)}" if each else ""
+    each = " and ".join(n for n, own in (("batch", m.per_batch), ("head", m.per_head)) if own)
+    of_each = f", one more in each further {each}" if each else ""
     none = m.hides in ("tail", "head") and not m.amount and not each
     hidden = {
         "nothing": "nothing hidden",
@@ -110,7 +110,7 @@ def _describe_mask(m: Mask) -> str:
         "dent": f"keys beyond the query's position + {m.amount} hidden, and key 0 from query 2",
     }["nothing" if none else m.hides]
     kind = "boolean mask" if m.kind == "bool" else f"additive {m.dtype} mask"
-    own = f", one for each {' and '.join(each)}" if each else ""
+    own = f", one for each {each}" if each else ""
     own += "" if m.per_query or m.rank == 1 else ", the same for every query"
     own += "" if m.per_key else ", the same for every key"
     text = f"{kind} of rank {m.rank}{own} ({hidden}"

@@ -31,7 +31,7 @@ import triton.language as tl
 from flashcheck.kernel import Kernel
 
 from .triton_flash import attention as forward
-from .triton_flash import is_aligned, tanh
+from .triton_flash import is_aligned, tanh, unaligned
 
 
 @triton.jit
@@ -228,12 +228,8 @@ def _dq(
     tl.store(dq_ptrs, dq.to(DQ.dtype.element_ty), mask=rows & (offs_d < head_dim))
 
 
-# Aligned tensors have kernels of their own; all others share one, compiled for any integers, since
-# their strides and addresses would have hundreds.
-_dkv_unaligned, _dq_unaligned = (
-    triton.jit(k.fn, do_not_specialize=k.arg_names[: k.arg_names.index("IS_CAUSAL")])
-    for k in (_dkv, _dq)
-)
+# Tensors that are not aligned share one kernel: their strides and addresses would have hundreds.
+_dkv_unaligned, _dq_unaligned = unaligned(_dkv), unaligned(_dq)
 
 
 class Attention(torch.autograd.Function):

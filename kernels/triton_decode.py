@@ -36,7 +36,7 @@ import triton.language as tl
 from flashcheck.kernel import Kernel
 
 from .sequences import check
-from .triton_flash import is_aligned, tanh
+from .triton_flash import is_aligned, tanh, unaligned
 
 
 @triton.jit(
@@ -208,10 +208,7 @@ def _merge_splits(
 
 
 # As in triton_flash: one kernel for aligned tensors, and one for all others.
-_names = _attention_splits.arg_names
-_attention_splits_unaligned = triton.jit(
-    _attention_splits.fn, do_not_specialize=_names[: _names.index("IS_CAUSAL")]
-)
+_attention_splits_unaligned = unaligned(_attention_splits)
 
 
 def attention(

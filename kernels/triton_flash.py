@@ -178,13 +178,18 @@ def _attention_forward(
     tl.store(Lse + offs_out, lse, mask=rows)
 
 
-# Triton compiles a kernel anew for each pattern of integers that are 1 or divisible by 16.
-# Aligned tensors have one pattern and load several times faster for it. All the others have
-# hundreds and gain little: they share a kernel that is compiled for any integers.
-_names = _attention_forward.arg_names
-_attention_forward_unaligned = triton.jit(
-    _attention_forward.fn, do_not_specialize=_names[: _names.index("IS_CAUSAL")]
-)
+def unaligned(kernel: Any) -> Any:
+    """The kernel, compiled for any integers and addresses: its arguments before IS_CAUSAL.
+
+    Triton compiles anew for each pattern of integers that are 1 or divisible by 16. Aligned tensors
+    have one pattern and load several times faster for it. All the others have hundreds and gain
+    little.
+    """
+    names = kernel.arg_names
+    return triton.jit(kernel.fn, do_not_specialize=names[: names.index("IS_CAUSAL")])
+
+
+_attention_forward_unaligned = unaligned(_attention_forward)
 
 
 def is_aligned(tensor: torch.Tensor) -> bool:

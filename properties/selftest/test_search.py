@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass
-from dataclasses import field as made
+from dataclasses import dataclass, field
 
 import pytest
 import torch
@@ -24,7 +23,7 @@ pytestmark = [pytest.mark.cpu, pytest.mark.slow]
 
 @dataclass
 class Choosy:
-    """Attention that refuses calls of an even Lq and Lk, or of every size, once it was probed."""
+    """Attention that refuses some calls, where Lq + Lk is even, or all, once it was probed."""
 
     refuses: str = "nothing"
     probed: bool = False
@@ -42,8 +41,8 @@ class Late:
 
     kernel: Choosy
     complete: bool = True
-    judged_by: tuple[Law, ...] = made(default_factory=laws)
-    checks: list[tuple[Problem, str]] = made(default_factory=list)
+    judged_by: tuple[Law, ...] = field(default_factory=laws)
+    checks: list[tuple[Problem, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         runner = InProcess(self.kernel)
@@ -84,7 +83,7 @@ def test_beyond_the_openings_those_that_lack_checks_are_judged_alone() -> None:
         if problem not in first and name != "agreement":
             assert so_far[name] < MIN_CHECKS
         so_far[name] += 1
-    assert set(so_far.values()) != {0}
+    assert any(problem not in first for problem, _ in late.checks)
     assert len(late.checks) > len(first)
 
 
