@@ -403,7 +403,7 @@ def run(kernels: Sequence[str], dtypes: Sequence[str], args: argparse.Namespace)
         for kernel in kernels:
             names = faults[kernel, dtype][:: args.every]
             clean = clean_kernels() if kernel == kernels[0] else []
-            shards = -(-2 * args.jobs // (len(dtypes) * len(kernels)))
+            shards = -(-4 * args.jobs // (len(dtypes) * len(kernels)))
             jobs += [
                 (kernel, dtype, names[i::shards], clean[i::shards], args.problems, args.seed)
                 for i in range(shards)
