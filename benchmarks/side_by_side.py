@@ -1,6 +1,6 @@
 """Side by side: other projects' criteria and flashcheck, on the same faults and clean kernels
 
-    python benchmarks/side_by_side.py --jobs 16 > reports/side_by_side.md
+    python benchmarks/side_by_side.py > reports/side_by_side.md
 
 Each fault counts in the dtypes in which it has a witness. A criterion kills a fault that it
 rejects on any of its inputs: those of its own project's tests, re-created from their description
@@ -36,7 +36,7 @@ from flashcheck.inputs import Inputs
 from flashcheck.judge import Judge
 from flashcheck.kernel import Contract
 from flashcheck.law import Subject, laws
-from flashcheck.openings import openings
+from flashcheck.openings import endings, openings
 from flashcheck.oracle import float64
 from flashcheck.power.trial import spec
 from flashcheck.power.witness import witnesses
@@ -47,7 +47,6 @@ from flashcheck.strategies import Space, drawn
 from flashcheck.verdict import Verdict
 from flashcheck.worker import Call, InProcess, Reply
 
-KERNELS = ("fp32_stats", "numpy_online")
 DTYPES = ("float32", "float16", "bfloat16")
 USUAL = ("numpy_naive", "numpy_online", "fp32_stats", "torch_sdpa[math]", "torch_sdpa[flash]")
 
@@ -359,7 +358,8 @@ def job(
     """Some faults of a kernel, and some clean kernels, in one dtype."""
     torch.set_num_threads(1)
     base = InProcess(kernel)
-    space = probe(base, base.start(), (dtype,)).spaces[dtype]
+    target = base.start()
+    space = probe(base, target, (dtype,)).spaces[dtype]
     bases = {kernel: Target.load(kernel, "", space)}
     targets = [Target.load(kernel, fault, space) for fault in faults]
     targets += [Target.load(name, "", space) for name in clean]
@@ -369,7 +369,7 @@ def job(
     sets.pop(GPUEMU, None)
     for project, names in sets.items():
         run_set(project, names, own(project, dtype), targets, bases)
-    problems = ours(space, count, seed)
+    problems = ours(space, len(target.configs), count, seed)
     inputs = (problem.inputs() for problem in problems)
     run_set(OURS, (*CRITERIA, *RERUN), inputs, targets, bases)
     run_laws(problems, targets)
@@ -381,10 +381,13 @@ def job(
     ]  # fmt: skip
 
 
-def ours(space: Space, count: int, seed: int) -> list[Problem]:
-    """The first problems of a search."""
-    first = list(openings(space, seed))
-    return [*first, *drawn(space, count, seed)][:count]
+def ours(space: Space, configs: int, count: int, seed: int) -> list[Problem]:
+    """The first problems of a search; what follows the openings once for each configuration,
+    which `Target.call` takes in turn.
+    """
+    first = filter(space.takes, openings(space, seed))
+    then = [p for p in endings(space, seed) if space.takes(p) for _ in range(configs)]
+    return [*first, *then, *drawn(space, count, seed)][:count]
 
 
 def clean_kernels() -> list[str]:
@@ -573,10 +576,10 @@ and DIR on PYTHONPATH. Here: gpucheck {gpucheck}, gpuemu {gpuemu}.
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--problems", type=int, default=60, help="how many of ours")
+    parser.add_argument("--problems", type=int, default=100, help="how many of ours")
     parser.add_argument("--every", type=int, default=1, help="take one fault in so many")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kernels", default=",".join(KERNELS))
+    parser.add_argument("--kernels", default="fp32_stats", help="K[,K]: to break")
     parser.add_argument("--dtypes", default=",".join(DTYPES))
     args = parser.parse_args()
     page(run(args.kernels.split(","), args.dtypes.split(","), args), args)
