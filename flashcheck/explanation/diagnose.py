@@ -285,21 +285,58 @@ def _causal_square(case: Case, x: Inputs) -> str | None:
 
 
 def _given_mask(case: Case, r: Result) -> str | None:
-    x = r.x
-    found = taken_in(case, x)
-    if found is None or _same(found, x.visible):
+    """What fits the failing call, and a longer one, where masks look less alike."""
+    found = taken_in(case, r.x)
+    if found is None or _same(found, r.x.visible):
         return None
-    some = np.asarray(x.visible.any(-1))[..., None]
-    if _same(found, np.ones_like(x.visible)) and (~x.visible & some).any():
-        return "attn_mask is ignored: hidden keys are taken in"
-    if _same(found, ~x.visible):
-        return "attn_mask is turned around: it is the hidden keys that are taken in"
-    first_head = np.broadcast_to(x.visible[:, :1], x.visible.shape)
-    if _same(found, first_head):
-        return "Every head uses the mask of head 0"
-    if _same(found, np.broadcast_to(x.visible[:1], x.visible.shape)):
-        return "Every batch element uses the mask of batch 0"
-    return None
+    said = _other_mask(found, r.x)
+    p = case.problem
+    if p.seqlens_k or p.len_k + MORE > MAX_KEYS:
+        return said[0] if said else None
+    mask = p.mask and replace(p.mask, amount=p.mask.amount + 1)
+    other, x = another(case, replace(p, len_k=p.len_k + MORE, mask=mask))
+    longer = taken_in(other, x)
+    if longer is None or _same(longer, x.visible):
+        return said[0] if said else None
+    again = _other_mask(longer, x)
+    return next((text for text in said if text in again), None)
+
+
+MORE = 3
+"""Keys by which the second call is longer."""
+
+
+def _other_mask(found: tuple[Bools, Bools], x: Inputs) -> list[str]:
+    """Which masks the keys that were taken in fit, the one that says most first."""
+    visible = x.visible
+    some = np.asarray(visible.any(-1))[..., None]
+    said = []
+    if _same(found, np.ones_like(visible)) and (~visible & some).any():
+        said.append("attn_mask is ignored: hidden keys are taken in")
+    if _same(found, np.broadcast_to(visible[:, :1], visible.shape)):
+        said.append("Every head uses the mask of head 0")
+    if _same(found, np.broadcast_to(visible[:1], visible.shape)):
+        said.append("Every batch element uses the mask of batch 0")
+    if _same(found, ~visible):
+        said.append("attn_mask is turned around: it is the hidden keys that are taken in")
+    for axis, name in ((1, "Head"), (0, "Batch")):
+        moved = _moved(found, visible, axis)
+        if moved is not None:
+            said.append(f"{name} {moved[0]} uses the mask of {name.lower()} {moved[1]}")
+    return said
+
+
+def _moved(found: tuple[Bools, Bools], visible: Bools, axis: int) -> tuple[int, int] | None:
+    """The first head (or batch) with another's mask, and whose, where all have one of theirs."""
+    count = range(visible.shape[axis])
+    seen, known, theirs = (np.moveaxis(each, axis, 0) for each in (*found, visible))
+    whose = []
+    for i in count:
+        fits = [j for j in count if _same((seen[i], known[i]), theirs[j])]
+        if not fits:
+            return None
+        whose.append(i if i in fits else fits[0])
+    return next(((i, j) for i, j in enumerate(whose) if i != j), None)
 
 
 def _same(found: tuple[Bools, Bools], expected: Bools) -> bool:

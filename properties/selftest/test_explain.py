@@ -72,6 +72,8 @@ def flash(
         shift = {"sees next": 1, "not itself": -1, "bottom right": lk - lq}.get(fault, 0)
         s = s.masked_fill(j > i + shift, -math.inf)
     if attn_mask is not None:
+        if fault == "heads swap masks":
+            attn_mask = attn_mask.flip(-3)
         if attn_mask.dtype == torch.bool:
             if fault == "mask inverted":
                 attn_mask = ~attn_mask
@@ -250,6 +252,9 @@ def cases() -> Iterator[tuple[str, Problem, str]]:
     tail = replace(masked, mask=Mask(hides="tail", amount=2), v=Fill("spike", level=1.0, at=-1))
     yield "one hidden key", tail, r"Query \d also takes in key 3, which the mask hides"
     yield "mask inverted", tail, "attn_mask is turned around"
+    of_heads = Problem(heads=2, dim=1, dim_v=1, mask=Mask(hides="tail", per_head=True), v=one)
+    yield "heads swap masks", of_heads, "Head 0 uses the mask of head 1"
+    yield "mask inverted", of_heads, "attn_mask is turned around"
     yield (
         "nan rows", replace(masked, len_k=17, mask=Mask(hides="head", amount=16)),
         r"every row whose first 16 keys are hidden",
