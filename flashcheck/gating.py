@@ -30,6 +30,7 @@ from flashcheck.events import (
 )
 from flashcheck.examples import Example, save
 from flashcheck.explanation import explain
+from flashcheck.formats import FLOAT8
 from flashcheck.kernel import Kernel, Target, TargetError
 from flashcheck.law import Law, Subject, laws
 from flashcheck.oracle.selfcheck import numpy_exp_error
@@ -278,6 +279,9 @@ class _Run:
             by_message.setdefault(message, []).append(dtype)
         said = "; ".join(f"{', '.join(ds)}: {message}" for message, ds in by_message.items())
         message = f"every dtype was refused ({said}); name one that it takes with --dtype"
+        untried = [d for d in FLOAT8 if all(d != dtype for dtype, _ in probed.refused)]
+        if untried:
+            message += f" ({' and '.join(untried)} were not tried)"
         self.emit(TargetFailed(spec, message))
         self.tally.could_not_run.append(f"{spec}: {message}")
         return True

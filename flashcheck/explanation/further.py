@@ -58,8 +58,8 @@ def _alike(case: Case, x: Inputs) -> Iterator[Problem]:
         yield longer
         yield noisy
         yield replace(p, seed=p.seed + 1, v=NORMAL)
-        # Where a bias is the same for every key, out does not show it.
-        if p.mask is not None and p.mask.kind == "additive" and p.mask.bias.noise == "none":
+        # Where a bias is the same for every key, out does not show it; where it is large, a limit.
+        if p.mask is not None and p.mask.kind == "additive" and p.mask.bias != NORMAL:
             mask = replace(p.mask, bias=NORMAL, per_key=True)
             yield replace(longer, mask=mask)
         # Whole blocks, so that nothing is padded.

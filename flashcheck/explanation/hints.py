@@ -185,8 +185,20 @@ def _contracts(case: Case, law: Law, check: Check, named: Collection[str]) -> It
         alike = [replace(p, seed=p.seed + i) for i in range(3)]
         if not all(_holds(case, law, wider, problem=other) for other in alike):
             continue
+        if contract.scale_in_input_dtype and not _holds_with_exact_scale(case, law):
+            continue
         yield _say(f"a contract with {text}", f"contract=flashcheck.Contract({text})")
         return
+
+
+def _holds_with_exact_scale(case: Case, law: Law) -> bool:
+    """Whether the law passes with a power of two for a scale, by which nothing is rounded."""
+    if "scale" not in case.space.options:
+        return True
+    scale = math.copysign(
+        2.0 ** round(math.log2(abs(case.inputs.exact_scale))), case.inputs.exact_scale
+    )
+    return _holds(case, law, case.kernel, problem=replace(case.problem, scale=scale))
 
 
 def _wider(c: Contract, case: Case) -> Iterator[tuple[str, Contract]]:

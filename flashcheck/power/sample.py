@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Collection
 
-from flashcheck.formats import DTYPES
+from flashcheck.formats import EVERY
 from flashcheck.power.matrix import CONFIDENCE
 from flashcheck.power.trial import BUDGET, Trial, in_process, trial
 from flashcheck.power.witness import chosen
@@ -18,7 +18,7 @@ from flashcheck.probe import probe
 from flashcheck.strategies import Space
 from flashcheck.worker import InProcess
 
-KERNELS = ("numpy_online", "fp32_stats")
+KERNELS = ("numpy_online", "fp32_stats", "fp32_float8")
 
 
 def sample(checks: int, seed: int, dtypes: Collection[str], trials: int = 1) -> list[Trial]:
@@ -34,8 +34,9 @@ def sample(checks: int, seed: int, dtypes: Collection[str], trials: int = 1) -> 
             break
         if kernel not in spaces:
             runner = InProcess(kernel)
-            known = tuple(d for d in DTYPES if d in dtypes)
-            spaces[kernel] = probe(runner, runner.start(), known).spaces
+            own = {d for _, k, d in keys if k == kernel}
+            asked = tuple(d for d in EVERY if d in own)
+            spaces[kernel] = probe(runner, runner.start(), asked).spaces
         subject = in_process(kernel, fault, spaces[kernel])[dtype]
         found.append(trial(subject, kernel, fault, rng.randrange(1 << 16), BUDGET // 3))
         spent += found[-1].checks

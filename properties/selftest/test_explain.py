@@ -65,6 +65,8 @@ def flash(
         factor = abs(factor)
     if fault == "tf32":
         q, k = (torch.from_numpy(TF32.round(t.numpy())).to(stat) for t in (q, k))
+    if fault == "scaled query":
+        q, factor = (q * factor).to(query.dtype).to(stat), 1.0
     s = (q @ k.transpose(-1, -2)) * factor
     lq, lk = s.shape[-2:]
     i, j = torch.arange(lq)[:, None], torch.arange(lk)
@@ -141,6 +143,7 @@ def flash(
         "lse base 2": lse * math.log2(math.e),
         "lse without max": l.log()[..., 0].float(),
         "lse times 2": lse + math.log(2),
+        "coarse lse": lse * (1 + 2**-10),
     }.get(fault, lse)
     return out, lse
 
@@ -494,6 +497,16 @@ def test_changes_of_inputs_and_of_results_are_told() -> None:
             kernel, LAWS[law], ROWS, None, check, example_id="fc-a", command="flashcheck"
         )
         assert re.search(expected, found.sentence), found.text
+
+
+def test_no_rounded_scale_is_offered_where_it_rounds_nothing() -> None:
+    """An lse that is off is so with any scale, one that is a power of two too."""
+    nine = Fill(level=9.0)
+    half = Problem(dtype="bfloat16", len_k=3, dim=8, dim_v=1, q=nine, k=nine, v=NORMAL)
+    found = explained("coarse lse", half)
+    assert not any("scale_in_input_dtype" in hint for hint in found.hints), found.text
+    found = explained("scaled query", half)
+    assert any("scale_in_input_dtype" in hint for hint in found.hints), found.text
 
 
 def test_a_contract_that_fits_is_offered() -> None:

@@ -225,7 +225,7 @@ FILES = {
         (["right.py:attention", "--report", "r.json"], ["FORMAT=PATH"]),
         (["right.py:attention", "--sede", "1"], ["--sede", "--seed"]),
         (["right.py:attention", "--seed", "one"], ["--seed", "integer"]),
-        (["refuses.py:attention"], ["every dtype was refused", "CUDA only", "--dtype"]),
+        (["refuses.py:attention"], ["every dtype was refused", "CUDA only", "--dtype", "float8"]),
         (["cannot.py:attention"], ["every dtype was refused", "bad dtype", "--dtype"]),
     ],
     ids=" ".join,

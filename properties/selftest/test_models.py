@@ -210,6 +210,20 @@ def test_a_bias_that_only_lse_lacks_is_not_an_ignored_one() -> None:
     assert found(Kernel(fn, name="shifted"), problem) is None
 
 
+def test_low_biases_that_are_dropped_are_not_all_ignored() -> None:
+    def fn(query: Any, key: Any, value: Any, *, attn_mask: Any = None) -> Any:
+        s = query @ key.mT / query.shape[-1] ** 0.5
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            s = s.masked_fill(~attn_mask, -torch.inf)
+        elif attn_mask is not None:
+            s = s + attn_mask.where((attn_mask > -1e4) | attn_mask.isinf(), 0.0)
+        return torch.softmax(s, -1).nan_to_num(0.0) @ value
+
+    bias = Fill(level=-3e4, noise="normal", spread=1.0)
+    problem = replace(ROWS, len_k=3, mask=Mask(kind="additive", bias=bias))
+    assert found(Kernel(fn, name="dropped"), problem) is None
+
+
 def test_loading_the_models_takes_none_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first failure of a run is explained as well as the next."""
     now, load = 0.0, fault.load

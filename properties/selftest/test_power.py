@@ -211,6 +211,12 @@ def test_sample_is_within_its_share() -> None:
 
 
 @pytest.mark.slow
+def test_float8_has_a_sample_of_its_own() -> None:
+    found = sample(0, 1, {"float8_e5m2"}, trials=2)
+    assert [(t.kernel, t.dtype) for t in found] == [("fp32_float8", "float8_e5m2")] * 2
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [True, False])
 def test_power_below_what_is_asked_for(
     killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
