@@ -80,11 +80,24 @@ class _Formulas:
         right, scale = self.gradients(), x.exact_scale
         yield "delta is left out", self.gradients(delta=0.0)
         yield "the sign of delta is turned", self.gradients(delta=-1.0)
-        for name in ("dq", "dk"):
-            yield f"{name} lacks the scale", {**right, name: right[name] / (scale or 1.0)}
+        dim, dim_v = x.q.shape[3], x.v.shape[3]
+        other = x.scale is None and dim_v not in (1, dim)
+        # With one value feature a scale of 1 / sqrt(Dv) looks like none.
+        lacks = (
+            "lacks the scale or has 1 / sqrt(Dv)"
+            if x.scale is None and dim_v == 1 < dim
+            else "lacks the scale"
+        )
+        unscaled = {name: right[name] / (scale or 1.0) for name in ("dq", "dk")}
+        for name, plain in unscaled.items():
+            yield f"{name} {lacks}", {**right, name: plain}
             yield f"{name} is scaled twice", {**right, name: right[name] * scale}
-        lacking = {name: right[name] / (scale or 1.0) for name in ("dq", "dk")}
-        yield "dq and dk lack the scale", {**right, **lacking}
+            if other:
+                text = f"{name} is scaled by 1 / sqrt(Dv) instead of 1 / sqrt(D)"
+                yield text, {**right, name: plain / math.sqrt(dim_v)}
+        yield f"dq and dk {lacks}".replace("lacks", "lack").replace(" has", " have"), {
+            **right, **unscaled,
+        }  # fmt: skip
         with np.errstate(over="ignore", invalid="ignore"):
             lse = np.where(at.seen, at.lse, 0.0)[..., None]
             seen = x.visible
