@@ -2,7 +2,8 @@
 
 A shrunk problem keeps only the features that its failure needs, besides those that shrinking
 brought in. A failure whose problem lacks one that is needed has another cause; so has one that
-looks different (NaN, a wrong value, a crash). Everything else is counted with it.
+looks different (NaN, a wrong value, a crash). Everything else is counted with it. Failures that do
+not come again have one cause, since no feature of a problem tells why.
 """
 
 from __future__ import annotations
@@ -77,10 +78,12 @@ def causes(
             left = [f for f in left if f not in same]
             yield _captured(same, subjects, stop, max_runs)
             continue
-        unshrunk = ""
+        unshrunk, again = "", True
         try:
             trial = _clearest(recipes, subjects, agreement)
             problem, final = _shrunk(trial, stop, max_runs)
+            differs = trial.check.verdict is Verdict.NONDETERMINISTIC
+            again = final is not trial.check and not differs
         except Exception as error:
             trial = _as_found(recipes[0], subjects)
             problem, final = trial.failure.problem, trial.check
@@ -94,6 +97,8 @@ def causes(
             for f in same
             if f is trial.failure or (f.dtype in trial.dtypes and (needs <= features(f.problem)))
         ]
+        if not again:
+            same += [f for f in left if f not in same and not _comes_again(f, subjects, stop)]
         left = [f for f in left if f not in same]
         # Problems that differ in what nobody is shown are one.
         name = describe(problem), trial.law.name
@@ -133,6 +138,19 @@ def _shrunk(trial: _Trial, stop: float, max_runs: int | None) -> tuple[Problem, 
         return problem, final
     # It does not fail again: keep what was seen.
     return trial.failure.problem, trial.check
+
+
+AGAIN = 2
+"""Runs in each of which a failure has to come again."""
+
+
+def _comes_again(failure: Failure, subjects: Mapping[str, Subject], stop: float) -> bool:
+    """Whether a failure is seen once more on its own problem, where there is time to look."""
+    if failure.captured is not None:
+        return True
+    subject = subjects[failure.dtype]
+    cases = (subject.case(failure.problem, failure.config) for _ in range(AGAIN))
+    return all(time.monotonic() > stop or failure.law.check(case).failed for case in cases)
 
 
 def _as_found(failure: Failure, subjects: Mapping[str, Subject]) -> _Trial:

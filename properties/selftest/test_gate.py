@@ -191,6 +191,21 @@ def test_two_bugs_are_two_causes() -> None:
     assert all("key i + 1" not in f.text for f in hidden), said
 
 
+def test_what_comes_and_goes_is_one_cause() -> None:
+    text = kernel().replace(
+        "import torch", "import itertools\n\nimport torch\n\nN = itertools.count(1)"
+    )
+    text += "\n\ndef sometimes(query, key, value):\n    out = attention(query, key, value)\n"
+    text += "    return out * 1.1 if next(N) % 37 == 0 else out\n"
+    Path("sometimes.py").write_text(text)
+    result = flashcheck.gate(
+        ["sometimes.py:sometimes"], dtypes=["float32", "float16"], budget="2000", seed=0,
+        isolate=False,
+    )  # fmt: skip
+    assert result.exit_code == 1
+    assert len(result.failures) <= 2, [f.text for f in result.failures]
+
+
 # -- 2: could not run ---------------------------------------------------------------------
 
 FILES = {
