@@ -15,6 +15,7 @@ from typing import Any
 from flashcheck import defect, environment
 from flashcheck import regressions as kept
 from flashcheck.budget import Budget
+from flashcheck.case import Runner
 from flashcheck.causes import Cause, causes
 from flashcheck.events import (
     Checked,
@@ -40,7 +41,7 @@ from flashcheck.power.sample import needed, sample
 from flashcheck.probe import Probed, probe
 from flashcheck.problem import Problem
 from flashcheck.search import LOST, MIN_CHECKS, Search
-from flashcheck.verdict import Check
+from flashcheck.verdict import Check, Verdict
 from flashcheck.worker import InProcess, Worker
 
 EXAMPLES = Path(".flashcheck/examples")
@@ -332,12 +333,16 @@ class _Run:
     ) -> None:
         failures = [f for search in searches for f in search.failures]
         runs = 0 if interrupted else None
+        # Every cause is, once one has been found that is no matter of earlier calls.
+        afresh = not interrupted
         for cause in causes(failures, subjects, self.laws[0], max_runs=runs):
             example = self._example(target, subjects[cause.dtype], cause)
             # First of all: what follows runs the kernel again, and may take long or be stopped.
             save(example, self.examples)
             try:
-                example = self._explained(target, subjects, cause, example)
+                after_others = afresh and _passes_afresh(subjects[cause.dtype], cause)
+                afresh = after_others
+                example = self._explained(target, subjects, cause, example, after_others)
             except KeyboardInterrupt:
                 self._found(target, cause, example)
                 raise
@@ -381,7 +386,12 @@ class _Run:
         )
 
     def _explained(
-        self, target: Target, subjects: dict[str, Subject], cause: Cause, example: Example
+        self,
+        target: Target,
+        subjects: dict[str, Subject],
+        cause: Cause,
+        example: Example,
+        after_others: bool,
     ) -> Example:
         """The example with its explanation, or with why there is none."""
         contrast: tuple[str, ...] = ()
@@ -396,6 +406,7 @@ class _Run:
                 command=self._again(target, cause.dtype),
                 other_dtypes=subjects,
                 captured=cause.captured,
+                after_others=after_others,
             )
             text, contrast = words.text, words.contrast
         except Exception as error:
@@ -448,3 +459,18 @@ def _name(target: Kernel | Callable[..., Any]) -> str:
     if isinstance(target, Kernel):
         return target.name or _name(target.fn)
     return str(getattr(target, "__qualname__", None) or type(target).__name__)
+
+
+def _passes_afresh(subject: Subject, cause: Cause) -> bool:
+    """Whether a result that is wrong here again is right in a process that was just started."""
+
+    def verdict(runner: Runner) -> Verdict:
+        own = replace(subject, runner=runner)
+        return cause.law.check(own.case(cause.problem, cause.config, cause.captured)).verdict
+
+    if not isinstance(subject.runner, Worker) or cause.check.verdict is not Verdict.VIOLATION:
+        return False
+    with subject.runner.afresh() as other, contextlib.suppress(TargetError):
+        wrong = verdict(subject.runner) is Verdict.VIOLATION
+        return wrong and verdict(other) is Verdict.PASS
+    return False

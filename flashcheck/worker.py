@@ -128,6 +128,10 @@ class Worker:
         # Once a call has hung with all the time of a first call, the next ones get `timeout`.
         self._hung = False
 
+    def afresh(self) -> Worker:
+        """Another worker of the same kernel, whose process has not been called yet."""
+        return Worker(self.spec, self._asked_device, self.timeout, self.warmup_timeout)
+
     @property
     def device(self) -> str:
         """Where it runs, as torch writes it; known after `start`."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from flashcheck import defect, grad_out
 from flashcheck.case import Case
-from flashcheck.explanation.contrast import contrast
+from flashcheck.explanation.contrast import MAX_LINES, contrast
 from flashcheck.explanation.diagnose import diagnosed, unmeasured
 from flashcheck.explanation.hints import hints
 from flashcheck.explanation.models import Likely, likely
@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 WIDTH = 100
 RULE = 80
+
+AFRESH = "passes in a new process: the kernel keeps something from earlier calls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ def explain(
     seed: int | None = None,
     other_dtypes: Mapping[str, Subject] | None = None,
     captured: Inputs | None = None,
+    after_others: bool = False,
 ) -> Explanation:
     """Explain a failed `check` of `law` on `problem`; the kernel is run again to find out.
 
@@ -68,6 +71,9 @@ def explain(
 
     A part that raises is left out, and the text says so: that is a defect of flashcheck, which
     may not hide the failure.
+
+    after_others: whether the check passes in a process that was not called before, so that the
+    kernel keeps something between calls; no model of a fault does.
 
     `command` repeats the whole run, `seed` is added to it where it names none; `other_dtypes`
     are subjects of the same kernel in its other dtypes.
@@ -87,9 +93,9 @@ def explain(
         (unmeasured(law, check), check),
     )  # fmt: skip
     blamed = part("say which run is wrong", lambda: which_is_wrong(case, law, shown), "")
-    # The models of faults are about the forward pass.
+    # The models of faults are about one call of the forward pass.
     cause: Likely | None = None
-    if not law.backward:
+    if not law.backward and not after_others:
         cause = part("look for the cause", lambda: likely(case, law, check), None)
     told = "" if cause is None else cause.sentence
     faults = () if cause is None else cause.faults
@@ -101,7 +107,13 @@ def explain(
             lambda: contrast(subject, law, problem, config, check, other_dtypes=other_dtypes),
             (),
         )
-        declared = part("look for a declaration", lambda: hints(case, law, check, named=faults), ())
+        if not after_others:
+            declared = part(
+                "look for a declaration", lambda: hints(case, law, check, named=faults), ()
+            )
+    if after_others:
+        sentence = f"{sentence.rstrip('.')}, but only after other calls."
+        lines = (AFRESH, *lines)[:MAX_LINES]
     if seed is not None and "--seed" not in command:
         command += f" --seed {seed}"
 

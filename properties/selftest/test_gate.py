@@ -206,6 +206,17 @@ def test_what_comes_and_goes_is_one_cause() -> None:
     assert len(result.failures) <= 2, [f.text for f in result.failures]
 
 
+def test_what_an_earlier_call_left_is_told() -> None:
+    text = kernel() + "\n\nVALUES = {}\n\ndef keeps(query, key, value):\n"
+    text += "    value = VALUES.setdefault((value.shape, value.dtype), value.clone())\n"
+    Path("keeps.py").write_text(text + "    return attention(query, key, value)\n")
+    ran = gate("keeps.py:keeps", "--dtype=float32", "--budget=300", "--seed=1", isolate=True)
+    assert ran.code == 1
+    assert "only after other calls" in ran.flat
+    assert "passes in a new process" in ran.flat
+    assert "Likely cause" not in ran.output
+
+
 # -- 2: could not run ---------------------------------------------------------------------
 
 FILES = {
