@@ -36,7 +36,7 @@ from flashcheck.shrink import shrink
 from flashcheck.verdict import Check, Verdict
 from flashcheck.worker import InProcess
 
-SAMPLE = {"numpy_online": 16, "triton_flash": 14}
+SAMPLE = {"numpy_online": 40, "triton_flash": 40}
 """Witnesses of each dtype that are taken by default."""
 
 OUTCOMES = ("right", "one of two", "wrong", "silent")
