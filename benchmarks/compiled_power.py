@@ -61,6 +61,8 @@ def main() -> None:
     lines = args.trials.read_text().splitlines() if args.trials.exists() else []
     found = [Trial(**json.loads(line)) for line in lines]
     kernels = args.kernel.split(",")
+    if unknown := set(kernels) - {w.kernel for w in witnesses()}:
+        parser.error(f"no witness: {', '.join(sorted(unknown))}")
     wanted = {(w.kernel, w.fault, w.problem.dtype) for w in witnesses() if w.kernel in kernels}
     command = f"python benchmarks/compiled_power.py --trials {args.trials.name}"
     command += f" --kernel {args.kernel}"

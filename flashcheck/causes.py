@@ -2,8 +2,8 @@
 
 A shrunk problem keeps only the features that its failure needs, besides those that shrinking
 brought in. A failure whose problem lacks one that is needed has another cause; so has one that
-looks different (NaN, a wrong value, a crash). Everything else is counted with it. Failures that do
-not come again have one cause, since no feature of a problem tells why.
+looks different (NaN, a wrong value, a crash). Everything else is counted with it. Wrong results
+that do not come again have one cause, since no feature of a problem tells why; so have errors.
 """
 
 from __future__ import annotations
@@ -81,9 +81,7 @@ def causes(
         unshrunk, again = "", True
         try:
             trial = _clearest(recipes, subjects, agreement)
-            problem, final = _shrunk(trial, stop, max_runs)
-            differs = trial.check.verdict is Verdict.NONDETERMINISTIC
-            again = final is not trial.check and not differs
+            problem, final, again = _shrunk(trial, stop, max_runs)
         except Exception as error:
             trial = _as_found(recipes[0], subjects)
             problem, final = trial.failure.problem, trial.check
@@ -97,8 +95,9 @@ def causes(
             for f in same
             if f is trial.failure or (f.dtype in trial.dtypes and (needs <= features(f.problem)))
         ]
-        if not again:
-            same += [f for f in left if f not in same and not _comes_again(f, subjects, stop)]
+        if not again and max_runs != 0:
+            alike = [f for f in left if f not in same and _alike(f.check, trial.check)]
+            same += [f for f in alike if not _comes_again(f, subjects, stop)]
         left = [f for f in left if f not in same]
         # Problems that differ in what nobody is shown are one.
         name = describe(problem), trial.law.name
@@ -120,8 +119,8 @@ def causes(
         )
 
 
-def _shrunk(trial: _Trial, stop: float, max_runs: int | None) -> tuple[Problem, Check]:
-    """The smallest problem found that fails like the trial's, and how it fails."""
+def _shrunk(trial: _Trial, stop: float, max_runs: int | None) -> tuple[Problem, Check, bool]:
+    """The smallest problem found that fails like the trial's, how, and whether it came again."""
     seconds = max(1.0, min(MAX_SECONDS, stop - time.monotonic()))
     # A process that dies or hangs costs seconds a run.
     runs = {"timeout": 3, "process died": 6}.get(trial.check.symptom, MAX_RUNS)
@@ -135,22 +134,35 @@ def _shrunk(trial: _Trial, stop: float, max_runs: int | None) -> tuple[Problem, 
     )
     final = trial.law.check(subject.case(problem, trial.config))
     if final.failed:
-        return problem, final
+        return problem, final, final.verdict is not Verdict.NONDETERMINISTIC
     # It does not fail again: keep what was seen.
-    return trial.failure.problem, trial.check
+    return trial.failure.problem, trial.check, False
 
 
 AGAIN = 2
-"""Runs in each of which a failure has to come again."""
+"""Checks that a failure has to fail to have come again."""
+
+COMPARED = (Verdict.VIOLATION, Verdict.NONDETERMINISTIC)
+"""What is said of results."""
+
+
+def _alike(a: Check, b: Check) -> bool:
+    """Whether two failures are of results, or the same error: none that costs a process."""
+    if a.verdict in COMPARED:
+        return b.verdict in COMPARED
+    return a.symptom.startswith("raises ") and _looks(a) == _looks(b)
 
 
 def _comes_again(failure: Failure, subjects: Mapping[str, Subject], stop: float) -> bool:
-    """Whether a failure is seen once more on its own problem, where there is time to look."""
+    """Whether a failure is seen AGAIN times on its own problem; also where that cannot be said."""
     if failure.captured is not None:
         return True
     subject = subjects[failure.dtype]
     cases = (subject.case(failure.problem, failure.config) for _ in range(AGAIN))
-    return all(time.monotonic() > stop or failure.law.check(case).failed for case in cases)
+    try:
+        return all(time.monotonic() > stop or failure.law.check(case).failed for case in cases)
+    except Exception:  # to say so is up to what explains the failure
+        return True
 
 
 def _as_found(failure: Failure, subjects: Mapping[str, Subject]) -> _Trial:

@@ -31,7 +31,6 @@ from flashcheck.events import (
 )
 from flashcheck.examples import Example, save
 from flashcheck.explanation import explain
-from flashcheck.formats import FLOAT8
 from flashcheck.kernel import Kernel, Target, TargetError
 from flashcheck.law import Law, Subject, laws
 from flashcheck.oracle.selfcheck import numpy_exp_error
@@ -280,9 +279,8 @@ class _Run:
             by_message.setdefault(message, []).append(dtype)
         said = "; ".join(f"{', '.join(ds)}: {message}" for message, ds in by_message.items())
         message = f"every dtype was refused ({said}); name one that it takes with --dtype"
-        untried = [d for d in FLOAT8 if all(d != dtype for dtype, _ in probed.refused)]
-        if untried:
-            message += f" ({' and '.join(untried)} were not tried)"
+        if not self.dtypes:
+            message += "; float8 was not tried"
         self.emit(TargetFailed(spec, message))
         self.tally.could_not_run.append(f"{spec}: {message}")
         return True
@@ -333,15 +331,15 @@ class _Run:
     ) -> None:
         failures = [f for search in searches for f in search.failures]
         runs = 0 if interrupted else None
-        # Every cause is, once one has been found that is no matter of earlier calls.
-        afresh = not interrupted
+        seconds = 0.0 if interrupted else AFRESH_SECONDS
         for cause in causes(failures, subjects, self.laws[0], max_runs=runs):
             example = self._example(target, subjects[cause.dtype], cause)
             # First of all: what follows runs the kernel again, and may take long or be stopped.
             save(example, self.examples)
             try:
-                after_others = afresh and _passes_afresh(subjects[cause.dtype], cause)
-                afresh = after_others
+                start = time.monotonic()
+                after_others = _passes_afresh(subjects[cause.dtype], cause, seconds)
+                seconds -= time.monotonic() - start
                 example = self._explained(target, subjects, cause, example, after_others)
             except KeyboardInterrupt:
                 self._found(target, cause, example)
@@ -461,8 +459,15 @@ def _name(target: Kernel | Callable[..., Any]) -> str:
     return str(getattr(target, "__qualname__", None) or type(target).__name__)
 
 
-def _passes_afresh(subject: Subject, cause: Cause) -> bool:
-    """Whether a result that is wrong here again is right in a process that was just started."""
+AFRESH_SECONDS = 20.0
+"""For new processes, at most, in which the causes of a target's failures are checked again."""
+
+
+def _passes_afresh(subject: Subject, cause: Cause, seconds: float) -> bool:
+    """Whether a result that is wrong here again is right in a process that was just started.
+
+    False where that cannot be said, in so many seconds for one.
+    """
 
     def verdict(runner: Runner) -> Verdict:
         own = replace(subject, runner=runner)
@@ -470,7 +475,12 @@ def _passes_afresh(subject: Subject, cause: Cause) -> bool:
 
     if not isinstance(subject.runner, Worker) or cause.check.verdict is not Verdict.VIOLATION:
         return False
-    with subject.runner.afresh() as other, contextlib.suppress(TargetError):
-        wrong = verdict(subject.runner) is Verdict.VIOLATION
-        return wrong and verdict(other) is Verdict.PASS
-    return False
+    if seconds <= 0:
+        return False
+    try:
+        if verdict(subject.runner) is not Verdict.VIOLATION:
+            return False
+        with subject.runner.afresh(seconds) as other:
+            return verdict(other) is Verdict.PASS
+    except Exception:  # the failure itself is known, and explained without this
+        return False

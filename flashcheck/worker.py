@@ -128,9 +128,10 @@ class Worker:
         # Once a call has hung with all the time of a first call, the next ones get `timeout`.
         self._hung = False
 
-    def afresh(self) -> Worker:
-        """Another worker of the same kernel, whose process has not been called yet."""
-        return Worker(self.spec, self._asked_device, self.timeout, self.warmup_timeout)
+    def afresh(self, seconds: float) -> Worker:
+        """Another worker of the same kernel, not called yet, which starts and calls in so many."""
+        limits = min(self.timeout, seconds), min(self.warmup_timeout, seconds)
+        return Worker(self.spec, self._asked_device, *limits)
 
     @property
     def device(self) -> str:

@@ -7,6 +7,7 @@ the result names it, and one that does not says nothing.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -285,58 +286,62 @@ def _causal_square(case: Case, x: Inputs) -> str | None:
 
 
 def _given_mask(case: Case, r: Result) -> str | None:
-    """What fits the failing call, and a longer one, where masks look less alike."""
+    """Another mask that fits the failing call and, where masks look less alike, a longer one."""
     found = taken_in(case, r.x)
     if found is None or _same(found, r.x.visible):
         return None
-    said = _other_mask(found, r.x)
+    fits = [_other_masks(found, r.x)]
     p = case.problem
-    if p.seqlens_k or p.len_k + MORE > MAX_KEYS:
-        return said[0] if said else None
-    mask = p.mask and replace(p.mask, amount=p.mask.amount + 1)
-    other, x = another(case, replace(p, len_k=p.len_k + MORE, mask=mask))
-    longer = taken_in(other, x)
-    if longer is None or _same(longer, x.visible):
-        return said[0] if said else None
-    again = _other_mask(longer, x)
-    return next((text for text in said if text in again), None)
+    if case.captured is None and not p.seqlens_k and p.mask and p.len_k + MORE <= MAX_KEYS:
+        # One more key is hidden, so that a mask that hid none does not look like no mask.
+        mask = replace(p.mask, amount=p.mask.amount + 1)
+        other, x = another(case, replace(p, len_k=p.len_k + MORE, mask=mask))
+        longer = taken_in(other, x)
+        if longer is not None:
+            fits.append(_other_masks(longer, x))
+    for text in fits[0]:
+        if all(text in each for each in fits) and any(each[text] for each in fits):
+            return text
+    return None
 
 
 MORE = 3
 """Keys by which the second call is longer."""
 
 
-def _other_mask(found: tuple[Bools, Bools], x: Inputs) -> list[str]:
-    """Which masks the keys that were taken in fit, the one that says most first."""
+def _other_masks(found: tuple[Bools, Bools], x: Inputs) -> dict[str, bool]:
+    """What the keys that were taken in fit, the one that says most first; and whether a row that
+    takes in keys shows it, as rows without any fit everything.
+    """
     visible = x.visible
-    some = np.asarray(visible.any(-1))[..., None]
-    said = []
-    if _same(found, np.ones_like(visible)) and (~visible & some).any():
-        said.append("attn_mask is ignored: hidden keys are taken in")
-    if _same(found, np.broadcast_to(visible[:, :1], visible.shape)):
-        said.append("Every head uses the mask of head 0")
-    if _same(found, np.broadcast_to(visible[:1], visible.shape)):
-        said.append("Every batch element uses the mask of batch 0")
-    if _same(found, ~visible):
-        said.append("attn_mask is turned around: it is the hidden keys that are taken in")
-    for axis, name in ((1, "Head"), (0, "Batch")):
-        moved = _moved(found, visible, axis)
-        if moved is not None:
-            said.append(f"{name} {moved[0]} uses the mask of {name.lower()} {moved[1]}")
-    return said
+    fits: dict[str, bool] = {}
 
+    def fit(text: str, own: tuple[Bools, Bools], expected: Bools, right: Bools) -> None:
+        if _same(own, expected):
+            fits[text] = bool(((expected != right).any(-1) & expected.any(-1)).any())
 
-def _moved(found: tuple[Bools, Bools], visible: Bools, axis: int) -> tuple[int, int] | None:
-    """The first head (or batch) with another's mask, and whose, where all have one of theirs."""
-    count = range(visible.shape[axis])
-    seen, known, theirs = (np.moveaxis(each, axis, 0) for each in (*found, visible))
-    whose = []
-    for i in count:
-        fits = [j for j in count if _same((seen[i], known[i]), theirs[j])]
-        if not fits:
-            return None
-        whose.append(i if i in fits else fits[0])
-    return next(((i, j) for i, j in enumerate(whose) if i != j), None)
+    def of_first(axis: int) -> Bools:
+        return np.broadcast_to(visible.take([0], axis), visible.shape)
+
+    some = visible.any(-1, keepdims=True)
+    if (~visible & some).any():
+        every = np.ones_like(visible)
+        fit("attn_mask is ignored: hidden keys are taken in", found, every, visible)
+    fit("Every head uses the mask of head 0", found, of_first(1), visible)
+    fit("Every batch element uses the mask of batch 0", found, of_first(0), visible)
+    turned = "attn_mask is turned around: it is the hidden keys that are taken in"
+    fit(turned, found, ~visible, visible)
+    for axis, name in ((1, "head"), (0, "batch")):
+        seen, known, theirs = (np.moveaxis(each, axis, 0) for each in (*found, visible))
+        count = range(len(theirs))
+        own = [(seen[i], known[i]) for i in count]
+        # Where one has a mask that is nobody's, something else is wrong.
+        if not all(any(_same(own[i], theirs[j]) for j in count) for i in count):
+            continue
+        for i, j in itertools.permutations(count, 2):
+            text = f"{name.capitalize()} {i} uses the mask of {name} {j}"
+            fit(text, own[i], theirs[j], theirs[i])
+    return fits
 
 
 def _same(found: tuple[Bools, Bools], expected: Bools) -> bool:

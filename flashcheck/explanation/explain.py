@@ -29,7 +29,7 @@ T = TypeVar("T")
 WIDTH = 100
 RULE = 80
 
-AFRESH = "passes in a new process: the kernel keeps something from earlier calls"
+AFRESH = "passes in a new process: the result depends on earlier calls or on memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ def explain(
     A part that raises is left out, and the text says so: that is a defect of flashcheck, which
     may not hide the failure.
 
-    after_others: whether the check passes in a process that was not called before, so that the
-    kernel keeps something between calls; no model of a fault does.
+    after_others: whether the check passes in a process that was not called before. What models of
+    faults and declarations explain is one call, so that they are not asked.
 
     `command` repeats the whole run, `seed` is added to it where it names none; `other_dtypes`
     are subjects of the same kernel in its other dtypes.
@@ -112,7 +112,7 @@ def explain(
                 "look for a declaration", lambda: hints(case, law, check, named=faults), ()
             )
     if after_others:
-        sentence = f"{sentence.rstrip('.')}, but only after other calls."
+        sentence = f"{sentence.rstrip('.')}, but not in a new process."
         lines = (AFRESH, *lines)[:MAX_LINES]
     if seed is not None and "--seed" not in command:
         command += f" --seed {seed}"
@@ -126,7 +126,8 @@ def explain(
     }
     block = [_rule(subject.target.name, problem.dtype, law.name, example_id)]
     block.append(counterexample(shown, sentence, sections, law=law, blamed=blamed))
-    block += ["", f"  flashcheck replay {example_id}", f"  flashcheck show {example_id}"]
+    alone = " (which passes, by itself)" if after_others else ""
+    block += ["", f"  flashcheck replay {example_id}{alone}", f"  flashcheck show {example_id}"]
     block.append(f"  whole run: {command}")
     return Explanation("\n".join(block), sentence, told, lines, declared)
 

@@ -81,23 +81,19 @@ class _Formulas:
         yield "delta is left out", self.gradients(delta=0.0)
         yield "the sign of delta is turned", self.gradients(delta=-1.0)
         dim, dim_v = x.q.shape[3], x.v.shape[3]
-        other = x.scale is None and dim_v not in (1, dim)
-        # With one value feature a scale of 1 / sqrt(Dv) looks like none.
-        lacks = (
-            "lacks the scale or has 1 / sqrt(Dv)"
-            if x.scale is None and dim_v == 1 < dim
-            else "lacks the scale"
-        )
-        unscaled = {name: right[name] / (scale or 1.0) for name in ("dq", "dk")}
-        for name, plain in unscaled.items():
-            yield f"{name} {lacks}", {**right, name: plain}
-            yield f"{name} is scaled twice", {**right, name: right[name] * scale}
-            if other:
-                text = f"{name} is scaled by 1 / sqrt(Dv) instead of 1 / sqrt(D)"
-                yield text, {**right, name: plain / math.sqrt(dim_v)}
-        yield f"dq and dk {lacks}".replace("lacks", "lack").replace(" has", " have"), {
-            **right, **unscaled,
-        }  # fmt: skip
+        factors = {"lacks the scale": 1 / (scale or 1.0), "is scaled twice": scale}
+        if x.scale is None and dim_v != dim:
+            # It may look like no scale, or like two.
+            alike = {1: "lacks the scale", dim**2: "is scaled twice"}.get(dim_v)
+            text = "is scaled by 1 / sqrt(Dv) instead of 1 / sqrt(D)"
+            factors.pop(alike or "", None)
+            factors[f"{alike}, or {text}" if alike else text] = 1 / (scale * math.sqrt(dim_v))
+        for text, factor in factors.items():
+            for names in (("dq",), ("dk",), ("dq", "dk")):
+                plural = text.replace("lacks", "lack").replace("is scaled", "are scaled")
+                yield f"{join(names)} {text if len(names) == 1 else plural}", {
+                    **right, **{name: right[name] * factor for name in names},
+                }  # fmt: skip
         with np.errstate(over="ignore", invalid="ignore"):
             lse = np.where(at.seen, at.lse, 0.0)[..., None]
             seen = x.visible

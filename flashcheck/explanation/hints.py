@@ -185,14 +185,18 @@ def _contracts(case: Case, law: Law, check: Check, named: Collection[str]) -> It
         alike = [replace(p, seed=p.seed + i) for i in range(3)]
         if not all(_holds(case, law, wider, problem=other) for other in alike):
             continue
-        if contract.scale_in_input_dtype and not _holds_with_exact_scale(case, law):
+        rounds = contract.scale_in_input_dtype and not kernel.contract.scale_in_input_dtype
+        if rounds and not _holds_with_exact_scale(case, law):
             continue
         yield _say(f"a contract with {text}", f"contract=flashcheck.Contract({text})")
         return
 
 
 def _holds_with_exact_scale(case: Case, law: Law) -> bool:
-    """Whether the law passes with a power of two for a scale, by which nothing is rounded."""
+    """Whether the law passes with a power of two for a scale, by which nothing is rounded.
+
+    True where the kernel takes no scale, so that this cannot be asked.
+    """
     if "scale" not in case.space.options:
         return True
     scale = math.copysign(
@@ -213,7 +217,7 @@ def _wider(c: Contract, case: Case) -> Iterator[tuple[str, Contract]]:
         yield 'qk="tf32"', replace(c, qk="tf32")
         yield 'p_dtype="float16"', replace(c, p_dtype="float16")
         yield 'p_dtype="bfloat16"', replace(c, p_dtype="bfloat16")
-    # A scale that is a power of two rounds nothing.
-    rounds = abs(math.frexp(case.inputs.exact_scale)[0]) != 0.5
+    # A scale that is 0 or a power of two rounds nothing.
+    rounds = abs(math.frexp(case.inputs.exact_scale)[0]) not in (0.0, 0.5)
     if dtype in ("float16", "bfloat16") and rounds:
         yield "scale_in_input_dtype=True", replace(c, scale_in_input_dtype=True)

@@ -6,6 +6,7 @@ measure is the gate, in the dtypes and by the seed of the run.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Collection
@@ -22,14 +23,17 @@ KERNELS = ("numpy_online", "fp32_stats", "fp32_float8")
 
 
 def sample(checks: int, seed: int, dtypes: Collection[str], trials: int = 1) -> list[Trial]:
-    """At least so many trials, and more while fewer than `checks` checks were spent on them."""
+    """At least so many trials, and more while fewer than `checks` checks were spent on them.
+
+    Each fault once, in random order, and then by further seeds.
+    """
     rng = random.Random(seed)
     keys = [w.key for w in chosen(KERNELS, dtypes)]
     rng.shuffle(keys)
     spaces: dict[str, dict[str, Space]] = {}
     found: list[Trial] = []
     spent = 0
-    for fault, kernel, dtype in keys:
+    for fault, kernel, dtype in itertools.cycle(keys):
         if spent >= checks and len(found) >= trials:
             break
         if kernel not in spaces:

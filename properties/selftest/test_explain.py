@@ -76,6 +76,10 @@ def flash(
     if attn_mask is not None:
         if fault == "heads swap masks":
             attn_mask = attn_mask.flip(-3)
+        if fault == "batches swap masks":
+            attn_mask = attn_mask.flip(0)
+        if fault == "later half with a mask":
+            s[..., : lk // 2] = -math.inf
         if attn_mask.dtype == torch.bool:
             if fault == "mask inverted":
                 attn_mask = ~attn_mask
@@ -258,6 +262,8 @@ def cases() -> Iterator[tuple[str, Problem, str]]:
     of_heads = Problem(heads=2, dim=1, dim_v=1, mask=Mask(hides="tail", per_head=True), v=one)
     yield "heads swap masks", of_heads, "Head 0 uses the mask of head 1"
     yield "mask inverted", of_heads, "attn_mask is turned around"
+    of_batches = replace(of_heads, batch=2, mask=Mask(hides="tail", per_batch=True))
+    yield "batches swap masks", of_batches, "Batch 0 uses the mask of batch 1"
     yield (
         "nan rows", replace(masked, len_k=17, mask=Mask(hides="head", amount=16)),
         r"every row whose first 16 keys are hidden",
@@ -311,6 +317,12 @@ def test_the_sentence_names_the_fault(fault: str, problem: Problem, expected: st
     assert re.search(expected, found.sentence), found.sentence
     # The sentence is the first line of the block, below its rule.
     assert found.text.splitlines()[1].startswith(found.sentence[:60])
+
+
+def test_a_mask_that_hides_nothing_is_not_turned_around() -> None:
+    problem = Problem(len_k=4, dim=1, dim_v=1, mask=Mask(), v=Fill("spike", level=1.0, at=0))
+    found = explained("later half with a mask", problem)
+    assert "turned around" not in found.text
 
 
 def test_right_values_are_not_blamed_for_weights_that_are_wrong_together() -> None:

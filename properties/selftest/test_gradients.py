@@ -69,8 +69,9 @@ class Plain(torch.autograd.Function):
         delta = (p @ v * do).sum(-1, keepdim=True)
         ds = p * (do @ v.mT - (0 if wrong == "delta" else delta))
         dq, dk, dv = ds @ k * scale, ds.mT @ q * (1 if wrong == "scale" else scale), p.mT @ do
-        if wrong == "value features":
-            dk = dk / scale / math.sqrt(v.shape[-1])
+        if wrong.startswith("value features"):
+            other = 1 / scale / math.sqrt(v.shape[-1])
+            dk, dq = dk * other, dq * other if "dq" in wrong else dq
         if wrong == "again":
             dk, ctx.times = dk * getattr(ctx, "times", 1), 2
         if wrong == "none":
@@ -237,16 +238,19 @@ def test_a_wrong_backward_fails(wrong: str, law: str, said: str) -> None:
     assert any(said in " ".join(c.message.split()) for c in failed), failed[0].message
 
 
+@pytest.mark.parametrize("wrong", ["dk", "dq and dk"])
 @pytest.mark.parametrize(
     ("dim_v", "said"),
     [
-        (5, "dk is scaled by 1 / sqrt(Dv) instead of 1 / sqrt(D)"),
-        (1, "dk lacks the scale or has 1 / sqrt(Dv)"),
+        (5, "{} {is} scaled by 1 / sqrt(Dv) instead of 1 / sqrt(D)."),
+        (1, "{} {lacks} the scale, or {is} scaled by 1 / sqrt(Dv) instead of 1 / sqrt(D)."),
+        (64, "{} {is} scaled twice, or {is} scaled by 1 / sqrt(Dv) instead of 1 / sqrt(D)."),
     ],
 )
-def test_a_scale_of_the_value_features(dim_v: int, said: str) -> None:
-    found = _checked("value features", "gradients", replace(SQUARE, dim_v=dim_v))
-    assert said in " ".join(found.message.split()), found.message
+def test_a_scale_of_the_value_features(wrong: str, dim_v: int, said: str) -> None:
+    found = _checked(f"value features in {wrong}", "gradients", replace(SQUARE, dim_v=dim_v))
+    words = {"is": "is", "lacks": "lacks"} if wrong == "dk" else {"is": "are", "lacks": "lack"}
+    assert said.format(wrong, **words) in " ".join(found.message.split()), found.message
 
 
 def test_right_gradients_are_not_explained() -> None:
