@@ -1,7 +1,6 @@
 """How often the likely cause is right
 
-`python benchmarks/diagnosis.py > reports/diagnosis.md` (`--all` takes every witness, in half
-an hour)
+`python benchmarks/diagnosis.py > reports/diagnosis.md`, half an hour
 
 A kernel is broken by a fault, on the problem that is kept as the fault's witness, and
 explained as the gate does. Right: the fault is named, alone. One of two: with another of its
@@ -14,8 +13,6 @@ that differ, have no cause and are left out.
 from __future__ import annotations
 
 import math
-import random
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -36,8 +33,7 @@ from flashcheck.shrink import shrink
 from flashcheck.verdict import Check, Verdict
 from flashcheck.worker import InProcess
 
-SAMPLE = {"numpy_online": 40, "triton_flash": 40}
-"""Witnesses of each dtype that are taken by default."""
+KERNELS = ("numpy_online", "triton_flash")
 
 OUTCOMES = ("right", "one of two", "wrong", "silent")
 
@@ -70,14 +66,13 @@ def explained(w: Witness) -> tuple[str, Likely | None, str, Likely | None, float
     return outcome(found, w.fault), found, outcome(unknown, ""), unknown, seconds
 
 
-def of_witnesses(kernel: str, dtype: str, count: int | None, confused: list[str]) -> None:
+def of_witnesses(kernel: str, dtype: str, confused: list[str]) -> None:
     """A line of the table."""
     kept = [w for w in witnesses() if w.kernel == kernel and w.problem.dtype == dtype]
-    random.Random(f"{kernel} {dtype}").shuffle(kept)
     known: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
     times = []
-    for w in kept[:count]:
+    for w in kept:
         try:
             result = explained(w)
         except TargetError:
@@ -246,15 +241,15 @@ def of_others(dtype: str, faults: Sequence[str], name: str, confused: list[str])
     _line(f"{name} {dtype}", known, None, times)
 
 
-def main(arguments: Sequence[str]) -> None:
+def main() -> None:
     head(__doc__)
     confused: list[str] = []
     print("| kernel | faults | right | one of two | wrong | silent | wrong if unknown "
           "| seconds (median, most) |")  # fmt: skip
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
-    for kernel, count in SAMPLE.items():
+    for kernel in KERNELS:
         for dtype in ("float32", "float16", "bfloat16"):
-            of_witnesses(kernel, dtype, None if "--all" in arguments else count, confused)
+            of_witnesses(kernel, dtype, confused)
     for dtype in ("float32", "bfloat16"):
         of_others(dtype, CATALOGUED, "written differently,", confused)
     of_others("float32", UNKNOWN, "in no catalogue,", confused)
@@ -264,4 +259,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
