@@ -129,9 +129,10 @@ def probe(runner: Runner, target: Target, dtypes: tuple[str, ...] | None = None)
         else:
             spaces[dtype] = space
     untested = _untested(prober, spaces, refused)
-    if dtypes is None and declared is None and "float64" not in spaces:
+    untried = [d for d in EVERY if d not in USUAL and d not in spaces]
+    if dtypes is None and declared is None and untried:
         untested.append(
-            "float64: it was neither asked for (--dtype) nor declared (Kernel(dtypes=))"
+            f"{', '.join(untried)}: neither asked for (--dtype) nor declared (Kernel(dtypes=))"
         )
     return Probed(spaces, tuple(refused), tuple(untested), prober.lse)
 

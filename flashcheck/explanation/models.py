@@ -270,6 +270,29 @@ def _fits(page: fault.Fault, x: Inputs) -> bool:
     return not words or any(has(x) for has in words) or page.name == EARLY
 
 
+_HIDES = frozenset({"attn_mask", "is_causal", "window_size", "cu_seqlens_q", "block_table"})
+_NEEDS: Mapping[str, frozenset[str]] = {
+    r"hidden\b|masks?\b": _HIDES,
+    r"splits?\b": frozenset({"num_splits"}),
+    r"softcap\b|cap\b": frozenset({"softcap"}),
+    r"ALiBi|slopes?\b": frozenset({"alibi_slopes"}),
+    r"sinks?\b": frozenset({"sinks"}),
+    r"windows?\b": frozenset({"window_size"}),
+}
+"""Words of a fault's title, and options of which a kernel has to name one to have it."""
+
+
+def _possible(left: list[Model], options: Collection[str]) -> list[Model]:
+    """Those of faults that a kernel of such options may have; all, if that leaves none."""
+
+    def may(name: str) -> bool:
+        title = fault.read(name).title
+        needed = [those for word, those in _NEEDS.items() if re.search(rf"\b({word})", title, re.I)]
+        return name == EARLY or all(those & set(options) for those in needed)
+
+    return [m for m in left if may(m.fault)] or left
+
+
 EARLY = "hidden_keys_in_maximum"
 """The fault that takes the maximum before anything is done to the scores."""
 
@@ -311,7 +334,7 @@ def likely(case: Case, law: Law, check: Check, without: Collection[str] = ()) ->
         if spent():  # what would have told another fault may not have been tried
             return None
         if others >= PROOF:
-            left = _unwritten_alike(first, left)
+            left = _possible(_unwritten_alike(first, left), case.space.options)
         names = tuple(dict.fromkeys(m.fault for m in left))
         pages = [fault.read(name) for name in names]
         kinds = {page.kind for page in pages}

@@ -56,6 +56,8 @@ def _missing(name: str, w: Array, p: Array, tol: Array, differs: Bools) -> str |
     if not gone.any():
         return None
     if gone[p > tol].all():
+        if (np.abs(w) > tol)[p == 0].any():
+            return None  # it takes in keys that it should not see
         return f"{NO_KEY}: every weight of {name} is 0"
     rest = np.where(gone, 0.0, p)
     what = keys(int(j) for j in np.flatnonzero(gone))

@@ -259,6 +259,11 @@ def cases() -> Iterator[tuple[str, Problem, str]]:
     tail = replace(masked, mask=Mask(hides="tail", amount=2), v=Fill("spike", level=1.0, at=-1))
     yield "one hidden key", tail, r"Query \d also takes in key 3, which the mask hides"
     yield "mask inverted", tail, "attn_mask is turned around"
+    low = replace(
+        tail, len_q=1, len_k=2, dim=1, mask=Mask(hides="tail", amount=1), q=Fill(level=-200.0),
+        k=Fill(level=100.0),
+    )  # fmt: skip
+    yield "finite mask", low, "Query 0 also takes in key 1, which the mask hides"
     of_heads = Problem(heads=2, dim=1, dim_v=1, mask=Mask(hides="tail", per_head=True), v=one)
     yield "heads swap masks", of_heads, "Head 0 uses the mask of head 1"
     yield "mask inverted", of_heads, "attn_mask is turned around"

@@ -213,6 +213,12 @@ def test_an_output_in_float8_has_the_wrong_form() -> None:
     assert "out has dtype float8_e5m2; it should be bfloat16 or float16" in ran.flat
 
 
+def test_dtypes_that_were_not_tried_are_told() -> None:
+    ran = gate("right.py:attention", "--budget=20")
+    assert "not tested: float64, float8_e4m3fn, float8_e5m2: neither asked for" in ran.flat
+    assert "float8" not in gate("right.py:attention", "--dtype=float16", "--budget=20").output
+
+
 def test_crashes_that_come_and_go_are_another_cause() -> None:
     """Beside sums in an order that changes."""
     text = kernel() + "\n\nimport itertools\n\nN = itertools.count(1)\n\n"

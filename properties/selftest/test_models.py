@@ -210,6 +210,22 @@ def test_a_bias_that_only_lse_lacks_is_not_an_ignored_one() -> None:
     assert found(Kernel(fn, name="shifted"), problem) is None
 
 
+def test_no_fault_is_named_of_an_option_that_the_kernel_lacks() -> None:
+    """Without splits a sink may be left out of the maximum, but not join that of a split."""
+
+    def fn(query: Any, key: Any, value: Any, *, sinks: Any = None) -> Any:
+        s = query @ key.mT / query.shape[-1] ** 0.5
+        top = s.amax(-1, keepdim=True) if s.shape[-1] else s.new_zeros((*s.shape[:3], 1))
+        p = torch.exp(s - top)
+        rest = 0.0 if sinks is None else torch.exp(sinks[:, None, None] - top)
+        total = p.sum(-1, keepdim=True) + rest
+        return p @ value / total.where(total != 0, 1.0), (top + total.log())[..., 0]
+
+    cause = found(Kernel(fn, name="sinks"), Problem(v=NORMAL, sinks=Fill(level=150.0)))
+    assert cause is not None
+    assert cause.faults == ("sink_left_out_of_maximum",)
+
+
 def test_low_biases_that_are_dropped_are_not_all_ignored() -> None:
     def fn(query: Any, key: Any, value: Any, *, attn_mask: Any = None) -> Any:
         s = query @ key.mT / query.shape[-1] ** 0.5
