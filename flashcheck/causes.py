@@ -33,8 +33,8 @@ CANDIDATES = 6
 class Cause:
     """One cause: the shrunk problem with its check, and who else failed by it.
 
-    captured, regression: as in `Failure`; the tensors are reduced. unshrunk: why the problem is
-    as it was found, where flashcheck itself failed to shrink it, else "".
+    captured, regression: as in `Failure`; the tensors are reduced. unshrunk: what flashcheck
+    itself failed to do, so that the problem is as it was found or others are not counted, else "".
     """
 
     dtype: str
@@ -97,7 +97,10 @@ def causes(
         ]
         if not again and max_runs != 0:
             alike = [f for f in left if f not in same and _alike(f.check, trial.check)]
-            same += [f for f in alike if not _comes_again(f, subjects, stop)]
+            try:
+                same += [f for f in alike if not _comes_again(f, subjects, stop)]
+            except Exception as error:
+                unshrunk = defect.told("tell whether other failures come again", error)
         left = [f for f in left if f not in same]
         # Problems that differ in what nobody is shown are one.
         name = describe(problem), trial.law.name
@@ -159,10 +162,7 @@ def _comes_again(failure: Failure, subjects: Mapping[str, Subject], stop: float)
         return True
     subject = subjects[failure.dtype]
     cases = (subject.case(failure.problem, failure.config) for _ in range(AGAIN))
-    try:
-        return all(time.monotonic() > stop or failure.law.check(case).failed for case in cases)
-    except Exception:  # to say so is up to what explains the failure
-        return True
+    return all(time.monotonic() > stop or failure.law.check(case).failed for case in cases)
 
 
 def _as_found(failure: Failure, subjects: Mapping[str, Subject]) -> _Trial:

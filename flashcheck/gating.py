@@ -14,8 +14,8 @@ from typing import Any
 
 from flashcheck import defect, environment
 from flashcheck import regressions as kept
+from flashcheck.afresh import Afresh
 from flashcheck.budget import Budget
-from flashcheck.case import Runner
 from flashcheck.causes import Cause, causes
 from flashcheck.events import (
     Checked,
@@ -40,7 +40,7 @@ from flashcheck.power.sample import needed, sample
 from flashcheck.probe import Probed, probe
 from flashcheck.problem import Problem
 from flashcheck.search import LOST, MIN_CHECKS, Search
-from flashcheck.verdict import Check, Verdict
+from flashcheck.verdict import Check
 from flashcheck.worker import InProcess, Worker
 
 EXAMPLES = Path(".flashcheck/examples")
@@ -331,16 +331,13 @@ class _Run:
     ) -> None:
         failures = [f for search in searches for f in search.failures]
         runs = 0 if interrupted else None
-        seconds = 0.0 if interrupted else AFRESH_SECONDS
+        afresh = Afresh(0.0) if interrupted else Afresh()
         for cause in causes(failures, subjects, self.laws[0], max_runs=runs):
             example = self._example(target, subjects[cause.dtype], cause)
             # First of all: what follows runs the kernel again, and may take long or be stopped.
             save(example, self.examples)
             try:
-                start = time.monotonic()
-                after_others = _passes_afresh(subjects[cause.dtype], cause, seconds)
-                seconds -= time.monotonic() - start
-                example = self._explained(target, subjects, cause, example, after_others)
+                example = self._explained(target, subjects, cause, example, afresh)
             except KeyboardInterrupt:
                 self._found(target, cause, example)
                 raise
@@ -389,7 +386,7 @@ class _Run:
         subjects: dict[str, Subject],
         cause: Cause,
         example: Example,
-        after_others: bool,
+        afresh: Afresh,
     ) -> Example:
         """The example with its explanation, or with why there is none."""
         contrast: tuple[str, ...] = ()
@@ -404,7 +401,7 @@ class _Run:
                 command=self._again(target, cause.dtype),
                 other_dtypes=subjects,
                 captured=cause.captured,
-                after_others=after_others,
+                after_others=afresh.passes(subjects[cause.dtype], cause),
             )
             text, contrast = words.text, words.contrast
         except Exception as error:
@@ -457,30 +454,3 @@ def _name(target: Kernel | Callable[..., Any]) -> str:
     if isinstance(target, Kernel):
         return target.name or _name(target.fn)
     return str(getattr(target, "__qualname__", None) or type(target).__name__)
-
-
-AFRESH_SECONDS = 20.0
-"""For new processes, at most, in which the causes of a target's failures are checked again."""
-
-
-def _passes_afresh(subject: Subject, cause: Cause, seconds: float) -> bool:
-    """Whether a result that is wrong here again is right in a process that was just started.
-
-    False where that cannot be said, in so many seconds for one.
-    """
-
-    def verdict(runner: Runner) -> Verdict:
-        own = replace(subject, runner=runner)
-        return cause.law.check(own.case(cause.problem, cause.config, cause.captured)).verdict
-
-    if not isinstance(subject.runner, Worker) or cause.check.verdict is not Verdict.VIOLATION:
-        return False
-    if seconds <= 0:
-        return False
-    try:
-        if verdict(subject.runner) is not Verdict.VIOLATION:
-            return False
-        with subject.runner.afresh(seconds) as other:
-            return verdict(other) is Verdict.PASS
-    except Exception:  # the failure itself is known, and explained without this
-        return False

@@ -14,8 +14,7 @@ import importlib
 import inspect
 import itertools
 import math
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -27,7 +26,7 @@ from flashcheck.arena import Guard
 from flashcheck.bounds import bound
 from flashcheck.call import Call, Reply
 from flashcheck.case import BadReply, Case
-from flashcheck.explanation import phrases
+from flashcheck.explanation import phrases, titles
 from flashcheck.explanation.clock import Clock
 from flashcheck.explanation.forms import FORMS
 from flashcheck.explanation.further import problems
@@ -241,76 +240,13 @@ class Likely:
     @property
     def sentence(self) -> str:
         pages = [fault.read(name) for name in self.faults]
-        told = ", or: ".join(_title(page, self.x).rstrip(".") for page in pages)
+        told = ", or: ".join(titles.title(page, self.x).rstrip(".") for page in pages)
         files = phrases.join([f"kernels/faults/{page.name}" for page in pages], "or")
         same = f"all {self.wrong:,} wrong elements" if self.wrong > 1 else "the wrong element"
         return (
             f"{told}{self.rise} (as in {files}, which gives {same} here and the same wrong "
             f"results on {self.others} other problems)"
         )
-
-
-_SPEAKS_OF: Mapping[str, Callable[[Inputs], bool]] = {
-    r"masks?\b": lambda x: not x.visible.all() or x.mask is not None,
-    r"causal\b": lambda x: x.is_causal,
-    r"windows?\b": lambda x: x.window != (-1, -1),
-    r"softcap\b|cap\b|tanh\b": lambda x: bool(x.softcap),
-    r"ALiBi|slopes?\b": lambda x: x.alibi_slopes is not None,
-    r"bias\b": lambda x: x.bias is not None,
-    r"sinks?\b": lambda x: x.sinks is not None,
-    r"pages?\b|block table|cache\b": lambda x: x.pages is not None,
-    r"sequences?\b": lambda x: x.seqlens_k is not None,
-}
-"""Words of a fault's title, and whether a call has anything of the kind."""
-
-
-def _fits(page: fault.Fault, x: Inputs) -> bool:
-    """Whether the call has anything that the fault's title speaks of."""
-    words = [has for word, has in _SPEAKS_OF.items() if re.search(rf"\b({word})", page.title, re.I)]
-    return not words or any(has(x) for has in words) or page.name == EARLY
-
-
-_HIDES = frozenset({"attn_mask", "is_causal", "window_size", "cu_seqlens_q", "block_table"})
-_NEEDS: Mapping[str, frozenset[str]] = {
-    r"hidden\b|masks?\b": _HIDES,
-    r"splits?\b": frozenset({"num_splits"}),
-    r"softcap\b|cap\b": frozenset({"softcap"}),
-    r"ALiBi|slopes?\b": frozenset({"alibi_slopes"}),
-    r"sinks?\b": frozenset({"sinks"}),
-    r"windows?\b": frozenset({"window_size"}),
-}
-"""Words of a fault's title, and options of which a kernel has to name one to have it."""
-
-
-def _possible(left: list[Model], options: Collection[str]) -> list[Model]:
-    """Those of faults that a kernel of such options may have; all, if that leaves none."""
-
-    def may(name: str) -> bool:
-        title = fault.read(name).title
-        needed = [those for word, those in _NEEDS.items() if re.search(rf"\b({word})", title, re.I)]
-        return name == EARLY or all(those & set(options) for those in needed)
-
-    return [m for m in left if may(m.fault)] or left
-
-
-EARLY = "hidden_keys_in_maximum"
-"""The fault that takes the maximum before anything is done to the scores."""
-
-
-def _title(page: fault.Fault, x: Inputs) -> str:
-    """A fault in one sentence, which speaks of what the call has."""
-    if page.name != EARLY:
-        return page.title
-    biased = x.mask is not None and x.mask.dtype != bool and np.any(x.mask[np.isfinite(x.mask)])
-    things = {
-        "softcap": bool(x.softcap),
-        "ALiBi": x.alibi_slopes is not None,
-        "the mask": biased or (not x.visible.all() and (x.mask is not None or x.is_causal)),
-        "the window": x.window != (-1, -1),
-    }
-    named = [name for name, there in things.items() if there] or ["the mask"]
-    verb = "is" if len(named) == 1 else "are"
-    return f"The maximum is taken before {phrases.join(named)} {verb} applied"
 
 
 def likely(case: Case, law: Law, check: Check, without: Collection[str] = ()) -> Likely | None:
@@ -334,11 +270,13 @@ def likely(case: Case, law: Law, check: Check, without: Collection[str] = ()) ->
         if spent():  # what would have told another fault may not have been tried
             return None
         if others >= PROOF:
-            left = _possible(_unwritten_alike(first, left), case.space.options)
+            left = _unwritten_alike(first, left)
+            of = case.space.options
+            left = [m for m in left if titles.possible(fault.read(m.fault), of)] or left
         names = tuple(dict.fromkeys(m.fault for m in left))
         pages = [fault.read(name) for name in names]
         kinds = {page.kind for page in pages}
-        fit = all(_fits(page, first.x) for page in pages)
+        fit = all(titles.fits(page, first.x) for page in pages)
         if others >= PROOF and 1 <= len(names) <= 2 and len(kinds) == 1 and fit:
             rise = "" if len(names) > 1 else _rise(first, reply, left[0])
             return Likely(names, first.x, rise, count, others)
