@@ -27,6 +27,9 @@ T = TypeVar("T")
 
 NORMAL = Fill(noise="normal", spread=8.0)
 
+LONG = 4099
+"""Keys of the one long row: 257 blocks of 16, 33 of 128."""
+
 ENOUGH = 8
 """Queries below which a problem that is too large has fewer heads instead."""
 
@@ -85,6 +88,7 @@ def openings(space: Space, seed: int) -> Iterator[Problem]:
         narrow = [*_problems(_factors(rng, space), space, rng), *_weights(rng, space)]
     # First what few kernels take.
     yield from _in_turn(narrow, sequences, further, dense)
+    yield from _drift(rng, space)
 
 
 def endings(space: Space, seed: int) -> Iterator[Problem]:
@@ -212,6 +216,10 @@ def _recipes(rng: random.Random, longest: int) -> Iterator[_Recipe]:
     yield _Recipe(replace(base, len_q=3, len_k=0, scores="equal", values="ones"))
     # One query, which stands at the first key where is_causal is aligned at the top.
     yield _Recipe(replace(causal, len_q=1, len_k=some((5, 20))))
+    # Heads wider than 128, multiples of 8 and not.
+    broad, size = replace(base, batch=1, len_q=3, len_k=some((9, 20))), some((132, 255))
+    yield _Recipe(replace(broad, dim=size, dim_v=136), tall=True)
+    yield _Recipe(replace(broad, dim=136, dim_v=size), tall=True)
 
 
 def _further(rng: random.Random) -> Iterator[_Recipe]:
@@ -338,6 +346,25 @@ def _weights(rng: random.Random, space: Space) -> Iterator[Problem]:
     for nats, v in ((underflow, others), (2.5, last), (5.0, last)):
         for p in _problems([_Recipe(few, nats)], space, rng):
             yield replace(p, k=replace(p.k, at=v.at), v=v)
+
+
+def _drift(rng: random.Random, space: Space) -> Iterator[Problem]:
+    """A maximum that rises a little every 16 keys of a long row, in half of the rows for kernels
+    that begin with the last, and a value for what is seen first.
+
+    What is rounded once a block is off by half a unit roundoff at most: it takes many blocks to
+    show, and steps at which it is off by much, so that they differ from query to query.
+    """
+    narrow = replace(_BASE, batch=1, heads=1, kv_heads=1, dim=2, dim_v=2)
+    for p in _problems([_Recipe(narrow)], space, rng):
+        scale = 1 / math.sqrt(p.dim) if p.scale is None else p.scale
+        end = 2 / (scale * p.dim)  # k goes from 0 to 2: 4 nats
+        q = Fill("stairs", level=end / 15, base=-end, noise="normal", spread=end / 16)
+        k = Fill("stairs", level=2.0**-7, period=16)
+        v = Fill(plants=(((0, 0, 0, 0), 4096.0), ((0, 0, -1, min(1, p.dim_v - 1)), 4096.0)))
+        yield replace(
+            p, len_q=31, len_k=LONG, scores="rising", values="one_key", q=q, k=k, v=v
+        )  # fmt: skip
 
 
 def _size(p: Problem) -> int:

@@ -300,7 +300,8 @@ def _untested(
         )
     if target.interpreted:
         lines.append(
-            f"sequences longer than {INTERPRETED_LENGTH} and more than {INTERPRETED_HEADS} heads: "
+            f"sequences longer than {INTERPRETED_LENGTH} (but one) and more than "
+            f"{INTERPRETED_HEADS} heads: "
             "Triton's interpreter is slow; gate it on a GPU with --device cuda"
         )
     if target.note is not None:

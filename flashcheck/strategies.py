@@ -25,9 +25,11 @@ from flashcheck.problem import DescalePer, Problem
 from flashcheck.sequences import PACKINGS, PAGES, pack, paged
 
 HEAD_DIMS: tuple[int, ...] = (
-    16, 1, 2, 3, 8, 24, 32, 33, 40, 64, 72, 80, 96, 128, 192, 256,
+    16, 1, 2, 3, 8, 24, 32, 33, 40, 64, 72, 80, 96, 100, 127, 128, 132, 136, 160, 192, 255, 256,
 )  # fmt: skip
-"""Head sizes that are tried, the one most kernels take first."""
+"""Head sizes that are tried, the one most kernels take first: up to every power of two, and past
+it, multiples of 16, of 8 and of 4, and odd ones, since kernels take each up to 128 and above by
+another path."""
 
 GRIDS: tuple[tuple[int, int, int], ...] = (
     (1, 1, 1), (1, 2, 2), (2, 1, 1), (2, 2, 2), (1, 3, 3), (3, 2, 2), (2, 8, 8), (5, 7, 7),

@@ -29,6 +29,7 @@ from flashcheck.reporting.wording import (
     power,
     ratio,
     signed,
+    tried,
     untested,
     verdict_word,
 )
@@ -119,6 +120,9 @@ def _head(summary: RunSummary, title: str = "") -> list[str]:
             "**Regressions first**: kept examples, checked before any problem was generated: "
             + ", ".join(kept)
         )
+    sizes = [f"- {_code(t.name)}: {tried(t.sizes)}" for t in summary.targets if t.sizes]
+    if sizes:
+        parts.append("**Sizes tried**\n\n" + "\n".join(sizes))
     promises = [
         f"- {_code(t.name)}: " + ", ".join(_code(d) for d in t.declared)
         for t in summary.targets

@@ -30,6 +30,7 @@ from flashcheck.reporting.summary import (
     OutputSummary,
     PowerSummary,
     RunSummary,
+    SizesSummary,
     TargetError,
     TargetSummary,
     UlpSummary,
@@ -64,6 +65,7 @@ class Recorder:
                 if event.dtype not in target.results:
                     target.results[event.dtype] = _DtypeRecord(event.dtype)
                 target.results[event.dtype].add(event)
+                target.tried(event)
             case FailureFound():
                 self._targets[event.target].failures.append(_failure(event))
             case TargetFinished():
@@ -106,6 +108,23 @@ class _TargetRecord:
     failures: list[FailureSummary] = field(default_factory=list)
     regressions: set[str] = field(default_factory=set)
     finished: TargetFinished | None = None
+    head_sizes: set[int] = field(default_factory=set)
+    queries: int = 0
+    keys: int = 0
+    heads: int = 0
+
+    def tried(self, event: Checked) -> None:
+        check, p = event.check, event.problem
+        if check.verdict in (Verdict.UNSUPPORTED, Verdict.VACUOUS) or check.stats.get("outside"):
+            return
+        self.head_sizes.add(p.dim)
+        self.queries, self.keys = max(self.queries, p.len_q), max(self.keys, p.len_k)
+        self.heads = max(self.heads, p.batch * p.heads)
+
+    def _sizes(self) -> SizesSummary | None:
+        if not self.head_sizes:
+            return None
+        return SizesSummary(tuple(sorted(self.head_sizes)), self.queries, self.keys, self.heads)
 
     def freeze(self) -> TargetSummary:
         target, end = self.started.target, self.finished
@@ -127,6 +146,7 @@ class _TargetRecord:
             results={dtype: record.freeze() for dtype, record in self.results.items()},
             failures=tuple(self.failures),
             regressions=len(self.regressions),
+            sizes=self._sizes(),
         )
 
 

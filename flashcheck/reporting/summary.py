@@ -131,9 +131,23 @@ class FailureSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class SizesSummary:
+    """Sizes of the problems on which a check that was not vacuous ran, generated or kept.
+
+    The lengths and the heads are the largest; heads: batch * query heads.
+    """
+
+    head_sizes: tuple[int, ...]
+    queries: int
+    keys: int
+    heads: int
+
+
+@dataclass(frozen=True, slots=True)
 class TargetSummary:
     """`declared` are the declarations that differ from the default contract; `regressions`
-    counts the kept examples that were checked before any problem was generated."""
+    counts the kept examples that were checked before any problem was generated; `sizes` is
+    None where no check says anything."""
 
     name: str
     spec: str
@@ -152,6 +166,7 @@ class TargetSummary:
     results: dict[str, DtypeSummary]
     failures: tuple[FailureSummary, ...]
     regressions: int = 0
+    sizes: SizesSummary | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from flashcheck.reporting.wording import (
     power,
     ratio,
     shortfalls,
+    tried,
     verdict_word,
 )
 
@@ -188,6 +189,9 @@ class Terminal:
         checks = f"{count(self._checks, 'check')}{failed}{first}"
         done = f"{checks} in {duration(event.seconds)}{stopped}"
         self._say(f"  {event.target}: {done}", "    ")
+        sizes = next(t.sizes for t in self._recorder.summary().targets if t.name == event.target)
+        if sizes is not None:
+            self._say(f"    tried {tried(sizes)}", " " * 10)
 
     # -- the end --------------------------------------------------------------------------
 

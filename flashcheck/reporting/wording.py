@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from flashcheck.reporting.summary import RunSummary, TargetSummary
+from flashcheck.reporting.summary import RunSummary, SizesSummary, TargetSummary
 
 _WORDS = {0: "PASSED", 1: "FAILED", 2: "COULD NOT RUN", 3: "PROVES NOTHING", 130: "INTERRUPTED"}
 
@@ -78,6 +78,14 @@ def power(summary: RunSummary) -> list[str]:
         f"lower limit {p.limit:.2f}, median {p.problems:g} problems"
     )
     return [line, *p.survivors]
+
+
+def tried(sizes: SizesSummary) -> str:
+    """The sizes that a run tried, in words: what it says nothing about is any other."""
+    heads = ", ".join(map(str, sizes.head_sizes))
+    word = "head size" if len(sizes.head_sizes) == 1 else "head sizes"
+    longest = f"{count(sizes.queries, 'query', 'queries')}, {count(sizes.keys, 'key')}"
+    return f"{word} {heads}; up to {longest} and {count(sizes.heads, 'head')} of all batches"
 
 
 def headline(summary: RunSummary) -> str:
