@@ -29,6 +29,9 @@ CANDIDATES = 6
 """Failures among which the clearest is chosen."""
 
 
+APART = "Dv != D"
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """One cause: the shrunk problem with its check, and who else failed by it.
@@ -89,6 +92,8 @@ def causes(
         config = trial.config
         # A head size that shrank apart from that of V is no need.
         needs = features(problem) & features(trial.failure.problem)
+        if APART in needs and max_runs != 0 and not _needs_apart(trial, problem):
+            needs -= {APART}
         same = [f for f in left if _looks(f.check) == _looks(trial.failure.check)]
         same = [
             f
@@ -140,6 +145,12 @@ def _shrunk(trial: _Trial, stop: float, max_runs: int | None) -> tuple[Problem, 
         return problem, final, final.verdict is not Verdict.NONDETERMINISTIC
     # It does not fail again: keep what was seen.
     return trial.failure.problem, trial.check, False
+
+
+def _needs_apart(trial: _Trial, problem: Problem) -> bool:
+    """Whether a shrunk failure needs a D that is not Dv: sizes shrink one by one."""
+    same = replace(problem, dim=problem.dim_v)
+    return not (trial.subjects[trial.dtype].space.takes(same) and trial.fails(same))
 
 
 AGAIN = 2
@@ -301,5 +312,5 @@ def features(p: Problem) -> frozenset[str]:
     if p.page:
         found.add("block_table")
     if p.dim_v != p.dim and p.dim_v != 1:
-        found.add("Dv != D")
+        found.add(APART)
     return frozenset(found)

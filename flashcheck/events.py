@@ -65,7 +65,11 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class FailureFound:
-    """One cause. `count` failing checks share it; `check` is that of the shrunk problem."""
+    """One cause. `count` failing checks share it; `check` is that of the shrunk problem.
+
+    alike: the example of an earlier failure with the same likely cause, whose number of checks
+    this one adds to; "" for a cause of its own.
+    """
 
     target: str
     dtype: str
@@ -79,6 +83,7 @@ class FailureFound:
     contrast: tuple[str, ...] = ()
     text: str = ""
     found: Problem | None = None
+    alike: str = ""
 
 
 @dataclass(frozen=True, slots=True)

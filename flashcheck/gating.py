@@ -30,7 +30,7 @@ from flashcheck.events import (
     TargetStarted,
 )
 from flashcheck.examples import Example, save
-from flashcheck.explanation import explain
+from flashcheck.explanation import Explanation, explain, of_a_kind
 from flashcheck.kernel import Kernel, Target, TargetError
 from flashcheck.law import Law, Subject, laws
 from flashcheck.oracle.selfcheck import numpy_exp_error
@@ -39,7 +39,7 @@ from flashcheck.power.page import survivors
 from flashcheck.power.sample import needed, sample
 from flashcheck.probe import Probed, probe
 from flashcheck.problem import Problem
-from flashcheck.search import LOST, MIN_CHECKS, Search
+from flashcheck.search import LOST, MIN_CHECKS, Failure, Search
 from flashcheck.verdict import Check
 from flashcheck.worker import InProcess, Worker
 
@@ -47,6 +47,9 @@ EXAMPLES = Path(".flashcheck/examples")
 MAX_VACUOUS = 0.1
 POWER_SHARE = 0.1
 """Checks that a sample of the gate's power takes, of those that were made."""
+
+BESIDE = 12
+"""Failures, the worst ones, that a declaration has to excuse besides the one it is offered for."""
 
 RESERVE = 2.0
 """Seconds of a timed budget that are kept for what follows the search."""
@@ -331,20 +334,29 @@ class _Run:
     ) -> None:
         failures = [f for search in searches for f in search.failures]
         runs = 0 if interrupted else None
-        afresh = Afresh(0.0) if interrupted else Afresh()
+        afresh = None if interrupted else Afresh()
+        told: dict[tuple[str, ...], str] = {}
         for cause in causes(failures, subjects, self.laws[0], max_runs=runs):
-            example = self._example(target, subjects[cause.dtype], cause)
+            subject = subjects[cause.dtype]
+            example = self._example(target, subject, cause)
             # First of all: what follows runs the kernel again, and may take long or be stopped.
             save(example, self.examples)
             try:
-                example = self._explained(target, subjects, cause, example, afresh)
+                example, words = self._explained(target, subjects, cause, example, afresh, failures)
             except KeyboardInterrupt:
                 self._found(target, cause, example)
                 raise
             save(example, self.examples)
-            self._found(target, cause, example)
+            faults = words.faults if words else ()
+            alike = told.get(faults, "")
+            if words and alike:
+                short = of_a_kind(words, alike, subject, cause.law, example.id, cause.count)
+                example = replace(example, text=short)
+            elif faults:
+                told[faults] = example.id
+            self._found(target, cause, example, alike)
 
-    def _found(self, target: Target, cause: Cause, example: Example) -> None:
+    def _found(self, target: Target, cause: Cause, example: Example, alike: str = "") -> None:
         found = FailureFound(
             target=target.name,
             dtype=cause.dtype,
@@ -358,8 +370,10 @@ class _Run:
             contrast=example.contrast,
             text=example.text,
             found=cause.found,
+            alike=alike,
         )
-        self.tally.failures.append(found)
+        if not alike:
+            self.tally.failures.append(found)
         self.emit(found)
 
     def _example(self, target: Target, subject: Subject, cause: Cause) -> Example:
@@ -386,13 +400,22 @@ class _Run:
         subjects: dict[str, Subject],
         cause: Cause,
         example: Example,
-        afresh: Afresh,
-    ) -> Example:
-        """The example with its explanation, or with why there is none."""
+        afresh: Afresh | None,
+        failures: Sequence[Failure],
+    ) -> tuple[Example, Explanation | None]:
+        """The example with its explanation, or with why there is none.
+
+        afresh: None where there is no time for more than what is wrong with the result.
+        """
+        subject = subjects[cause.dtype]
+        worst = sorted(
+            (f for f in failures if f.dtype == cause.dtype), key=lambda f: -f.check.ratio
+        )[:BESIDE]
         contrast: tuple[str, ...] = ()
+        words: Explanation | None = None
         try:
             words = explain(
-                subjects[cause.dtype],
+                subject,
                 cause.law,
                 cause.problem,
                 cause.config,
@@ -401,7 +424,9 @@ class _Run:
                 command=self._again(target, cause.dtype),
                 other_dtypes=subjects,
                 captured=cause.captured,
-                after_others=afresh.passes(subjects[cause.dtype], cause),
+                after_others=afresh is not None and afresh.passes(subject, cause),
+                quick=afresh is None,
+                beside=[(f.law, subject.case(f.problem, f.config, f.captured)) for f in worst],
             )
             text, contrast = words.text, words.contrast
         except Exception as error:
@@ -410,7 +435,7 @@ class _Run:
             text += f"\n  {cause.unshrunk}"
         if cause.regression:
             text += f"\n  seen first on the regression {cause.regression}"
-        return replace(example, contrast=contrast, text=text)
+        return replace(example, contrast=contrast, text=text), words
 
     def _again(self, target: Target, dtype: str) -> str:
         """The command that repeats the search that found a failure."""

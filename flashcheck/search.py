@@ -200,6 +200,7 @@ class Search:
             check = law.check(case)
             if check.verdict is Verdict.UNSUPPORTED:
                 self.refused[law.name] += not regression
+                yield check
                 if law is self.laws[0]:
                     return
                 continue

@@ -10,3 +10,4 @@ from __future__ import annotations
 
 from flashcheck.explanation.explain import Explanation as Explanation
 from flashcheck.explanation.explain import explain as explain
+from flashcheck.explanation.explain import of_a_kind as of_a_kind

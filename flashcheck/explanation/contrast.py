@@ -168,7 +168,7 @@ def _keys(n: _Neighbours) -> str | None:
                 changes[name] = replace(fill, at=-1)
         return n.fails(replace(other, **changes))
 
-    line = _lengths(lengths(p)[n.sequence][1], at, "key", "keys", (1, 3, 7, 15, 31))
+    line = _lengths(n, lengths(p)[n.sequence][1], at, "key", "keys", (1, 3, 7, 15, 31))
     return line and _of_sequence(n) + line
 
 
@@ -178,7 +178,7 @@ def _queries(n: _Neighbours) -> str | None:
     def at(count: int) -> Outcome:
         return n.fails(with_length(p, n.sequence, queries=count))
 
-    line = _lengths(lengths(p)[n.sequence][0], at, "query", "queries", (1, 3))
+    line = _lengths(n, lengths(p)[n.sequence][0], at, "query", "queries", (1, 3))
     # On a cache every sequence has as many.
     return line and ("" if p.page else _of_sequence(n)) + line
 
@@ -188,9 +188,15 @@ def _of_sequence(n: _Neighbours) -> str:
 
 
 def _lengths(
-    here: int, fails: Callable[[int], Outcome], one: str, many: str, steps: tuple[int, ...]
+    n: _Neighbours,
+    here: int,
+    fails: Callable[[int], Outcome],
+    one: str,
+    many: str,
+    steps: tuple[int, ...],
 ) -> str | None:
-    """The line about one length; None where every length fails or nothing is known."""
+    """The line about one length; None where every length fails, nothing is known, or it is not
+    the length that makes the difference."""
     seen: dict[int, Outcome] = {here: True}
     if here > 1:
         seen[here - 1] = fails(here - 1)
@@ -201,9 +207,16 @@ def _lengths(
             break
     passing = sorted(length for length, outcome in seen.items() if outcome is False)
     failing = sorted(length for length, outcome in seen.items() if outcome)
-    if not passing:
+    if not passing or (failing == [here] and _by_chance(n)):
         return None
     return f"passes with {_numbers(passing, one, many)}; fails with {_numbers(failing, one, many)}"
+
+
+def _by_chance(n: _Neighbours) -> bool:
+    """Whether other noise of the same sizes passes too."""
+    noisy = any(fill.noise != "none" for fill in (n.problem.q, n.problem.k, n.problem.v))
+    others = (replace(n.problem, seed=n.problem.seed + i) for i in (1, 2))
+    return noisy and any(n.fails(other) is False for other in others)
 
 
 def _bisect(seen: dict[int, Outcome], fails: Callable[[int], Outcome]) -> None:

@@ -398,11 +398,12 @@ def _fallback(law: Law, check: Check) -> str:
     if w is None:
         return check.message or f"{law.name} does not hold"
     where = phrases.element(w.output, w.index)
-    told = f"{where} is {short(w.got)}"
+    got, expected = phrases.apart(w.got, w.expected)
+    told = f"{where} is {got}"
     if law.runs:
-        told += f" from {law.runs[0]} and, from {law.runs[1]}, expected to be {short(w.expected)}"
+        told += f" from {law.runs[0]} and, from {law.runs[1]}, expected to be {expected}"
     elif not math.isnan(w.expected):
-        told += f" instead of {short(w.expected)}"
-    if law.name in ("agreement", "finite"):
+        told += f" instead of {expected}"
+    if law.name in ("agreement", "finite", "gradients"):
         return f"{told}, {phrases.times(check.ratio)}"
-    return f"Broken: {law.statement}; {told}"
+    return f"{told}, although {law.statement}"

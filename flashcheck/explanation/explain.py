@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -29,6 +29,9 @@ T = TypeVar("T")
 WIDTH = 100
 RULE = 80
 
+FEW = 8
+"""Elements of a tensor that are all shown."""
+
 AFRESH = "passes in a new process: the result depends on earlier calls or on memory"
 
 
@@ -41,6 +44,7 @@ class Explanation:
     cause     what is wrong with the kernel, where a model of it gives the same result
     contrast  which neighbours of the problem pass or fail
     hints     what to declare if the kernel is meant to do this
+    faults    the names, in kernels/faults, of what `cause` tells
     """
 
     text: str
@@ -48,6 +52,7 @@ class Explanation:
     cause: str
     contrast: tuple[str, ...]
     hints: tuple[str, ...]
+    faults: tuple[str, ...] = ()
 
 
 def explain(
@@ -63,6 +68,8 @@ def explain(
     other_dtypes: Mapping[str, Subject] | None = None,
     captured: Inputs | None = None,
     after_others: bool = False,
+    beside: Sequence[tuple[Law, Case]] = (),
+    quick: bool = False,
 ) -> Explanation:
     """Explain a failed `check` of `law` on `problem`; the kernel is run again to find out.
 
@@ -74,6 +81,9 @@ def explain(
 
     after_others: whether the check passes in a process that was not called before. What models of
     faults and declarations explain is one call, so that they are not asked.
+
+    beside: other failures of the kernel, which a declaration has to excuse too. quick: whether
+    only to say what is wrong with the result, which takes a few runs of the kernel.
 
     `command` repeats the whole run, `seed` is added to it where it names none; `other_dtypes`
     are subjects of the same kernel in its other dtypes.
@@ -95,13 +105,13 @@ def explain(
     blamed = part("say which run is wrong", lambda: which_is_wrong(case, law, shown), "")
     # The models of faults are about one call of the forward pass.
     cause: Likely | None = None
-    if not law.backward and not after_others:
+    if not (law.backward or after_others or quick):
         cause = part("look for the cause", lambda: likely(case, law, check), None)
     told = "" if cause is None else cause.sentence
     faults = () if cause is None else cause.faults
     lines: tuple[str, ...] = ()
     declared: tuple[str, ...] = ()
-    if captured is None:
+    if captured is None and not quick:
         lines = part(
             "compare it with its neighbours",
             lambda: contrast(subject, law, problem, config, check, other_dtypes=other_dtypes),
@@ -109,7 +119,9 @@ def explain(
         )
         if not after_others:
             declared = part(
-                "look for a declaration", lambda: hints(case, law, check, named=faults), ()
+                "look for a declaration",
+                lambda: hints(case, law, check, named=faults, beside=beside),
+                (),
             )
     if after_others:
         sentence = f"{sentence.rstrip('.')}, but not in a new process."
@@ -129,7 +141,7 @@ def explain(
     alone = " (which passes, by itself)" if after_others else ""
     block += ["", f"  flashcheck replay {example_id}{alone}", f"  flashcheck show {example_id}"]
     block.append(f"  whole run: {command}")
-    return Explanation("\n".join(block), sentence, told, lines, declared)
+    return Explanation("\n".join(block), sentence, told, lines, declared, faults)
 
 
 def counterexample(
@@ -153,6 +165,16 @@ def counterexample(
         if lines:
             block += [title, *_indented(lines)]
     return "\n".join(block)
+
+
+def of_a_kind(
+    found: Explanation, earlier: str, subject: Subject, law: Law, example_id: str, count: int
+) -> str:
+    """A failure that has the likely cause of an `earlier` example, in few lines."""
+    checks = "1 failing check has" if count == 1 else f"{count:,} failing checks have"
+    said = f"{found.sentence} {checks} the likely cause of {earlier} too."
+    head = _rule(subject.target.name, subject.space.dtype, law.name, example_id)
+    return "\n".join([head, *textwrap.wrap(said, WIDTH), "", f"  flashcheck show {example_id}"])
 
 
 def _rule(kernel: str, dtype: str, name: str, example_id: str) -> str:
@@ -206,7 +228,18 @@ def input_lines(case: Case, law: Law | None = None) -> tuple[str, ...]:
         p.mask is not None and p.mask.hides == "random"
     ):
         lines.append(f"seed {p.seed}")
-    return (*lines, *_scores(case))
+    return (*lines, *_values(case), *_scores(case))
+
+
+def _values(case: Case) -> tuple[str, ...]:
+    """What noise makes of q, k and v of few elements."""
+    p, x = case.problem, case.inputs
+    tensors = (("q", p.q, x.q), ("k", p.k, x.k), ("v", p.v, x.v))
+    return tuple(
+        f"{name} holds {', '.join(short(float(value)) for value in values.ravel())}"
+        for name, fill, values in tensors
+        if fill.noise != "none" and 0 < values.size <= FEW
+    )
 
 
 def _scores(case: Case) -> tuple[str, ...]:

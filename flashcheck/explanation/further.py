@@ -10,7 +10,7 @@ from flashcheck.fills import Fill
 from flashcheck.inputs import Inputs
 from flashcheck.openings import openings
 from flashcheck.problem import Problem
-from flashcheck.sequences import lengths, with_lengths
+from flashcheck.sequences import lengths, plain, with_lengths
 from flashcheck.strategies import Space
 
 NORMAL = Fill(noise="normal", spread=1.0)
@@ -56,6 +56,10 @@ def _alike(case: Case, x: Inputs) -> Iterator[Problem]:
             len_q = len_k = min(len_q, len_k)
         longer = _longer(sharp, len_q, len_k)
         yield longer
+        if longer.seqlens_k and space.dense:
+            # What is wrong without sequences too is no fault of theirs, and the reverse.
+            each = lengths(longer)
+            yield plain(longer, max(range(len(each)), key=lambda i: min(each[i])))
         # By the default scale, one that is applied twice looks like one without a root.
         if "scale" in space.options and (p.scale is None or space.scale_none):
             yield replace(noisy, scale=0.5 if p.scale is None else None)

@@ -40,12 +40,17 @@ def sentence(case: Case, check: Check) -> str | None:
     wrong = [name for name in NAMES if not _agree(got[name], right[name], allowed[name])]
     if not wrong:
         return None
-    said = f"{join(wrong)} {'is' if len(wrong) == 1 else 'are'} wrong"
-    if len(wrong) < len(NAMES):
-        others = [name for name in NAMES if name not in wrong]
-        said += f", {join(others)} {'is' if len(others) == 1 else 'are'} right"
-    if any(not np.isfinite(got[name]).all() for name in wrong):
-        return f"{said}: not finite"
+    infinite = [name for name in wrong if not np.isfinite(got[name]).all()]
+    finite = [name for name in wrong if name not in infinite]
+    others = [name for name in NAMES if name not in wrong]
+    parts = ((infinite, "not finite"), (finite, "wrong"), (others, "right"))
+    said = ", ".join(
+        f"{join(names)} {'is' if len(names) == 1 else 'are'} {word}"
+        for names, word in parts
+        if names
+    )
+    if infinite:
+        return said
     for text, gradients in formulas.mistakes([name for name in wrong if name != "dq"]):
         if all(_agree(got[name], gradients[name], allowed[name]) for name in NAMES):
             return f"{said}: {text}"

@@ -8,7 +8,7 @@ kernel's author to say.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -47,11 +47,19 @@ class _Base2:
         return replace(reply, lses=[lse * math.log(2) for lse in reply.lses])
 
 
-def hints(case: Case, law: Law, check: Check, *, named: Collection[str] = ()) -> tuple[str, ...]:
+def hints(
+    case: Case,
+    law: Law,
+    check: Check,
+    *,
+    named: Collection[str] = (),
+    beside: Sequence[tuple[Law, Case]] = (),
+) -> tuple[str, ...]:
     """What to declare so that the failed `check` of `law` on `case` passes, most telling first.
 
     named: the faults, as in kernels/faults, that are the likely cause. No wider bound is offered
-    in their place, unless it allows just that.
+    in their place, unless it allows just that. beside: other failures of the kernel; a wider
+    bound that leaves them failing is not what the kernel was meant to keep.
     """
     if check.verdict is not Verdict.VIOLATION or check.worst is None:
         return ()
@@ -62,7 +70,7 @@ def hints(case: Case, law: Law, check: Check, *, named: Collection[str] = ()) ->
     if _holds(case, law, case.kernel) or rows.unwritten(case, case.inputs) is not None:
         return ()
     found: list[str] = []
-    for text in _passing(case, law, check, named):
+    for text in _passing(case, law, check, named, beside):
         found.append(text)
         if len(found) == MAX_HINTS:
             break
@@ -70,7 +78,13 @@ def hints(case: Case, law: Law, check: Check, *, named: Collection[str] = ()) ->
     return () if found and _holds(case, law, case.kernel) else tuple(found)
 
 
-def _passing(case: Case, law: Law, check: Check, named: Collection[str]) -> Iterator[str]:
+def _passing(
+    case: Case,
+    law: Law,
+    check: Check,
+    named: Collection[str],
+    beside: Sequence[tuple[Law, Case]],
+) -> Iterator[str]:
     kernel, p = case.kernel, case.problem
     sizes = lengths(p)
     if p.is_causal and any(queries != keys for queries, keys in sizes):
@@ -104,7 +118,7 @@ def _passing(case: Case, law: Law, check: Check, named: Collection[str]) -> Iter
     positive = _positive(case, law)
     if positive is not None:
         yield positive
-    yield from _contracts(case, law, check, named)
+    yield from _contracts(case, law, check, named, beside)
 
 
 def _say(what: str, declare: str) -> str:
@@ -172,7 +186,13 @@ def _positive(case: Case, law: Law) -> str | None:
     )
 
 
-def _contracts(case: Case, law: Law, check: Check, named: Collection[str]) -> Iterator[str]:
+def _contracts(
+    case: Case,
+    law: Law,
+    check: Check,
+    named: Collection[str],
+    beside: Sequence[tuple[Law, Case]],
+) -> Iterator[str]:
     """Wider numeric contracts, where the error is finite."""
     if not math.isfinite(check.ratio):
         return
@@ -188,8 +208,19 @@ def _contracts(case: Case, law: Law, check: Check, named: Collection[str]) -> It
         rounds = contract.scale_in_input_dtype and not kernel.contract.scale_in_input_dtype
         if rounds and not _holds_with_exact_scale(case, law):
             continue
+        if not all(_excused(other, its, wider) for its, other in beside):
+            continue
         yield _say(f"a contract with {text}", f"contract=flashcheck.Contract({text})")
         return
+
+
+def _excused(case: Case, law: Law, kernel: Kernel) -> bool:
+    """Whether another failure is none under other declarations."""
+    target = replace(case.target, kernel=kernel)
+    other = Case(
+        case.runner, target, case.problem, case.config, case.device, case.space, case.captured
+    )  # fmt: skip
+    return not law.check(other).failed
 
 
 def _holds_with_exact_scale(case: Case, law: Law) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from flashcheck.case import Case
 from flashcheck.explanation import rows
-from flashcheck.explanation.phrases import short
+from flashcheck.explanation.phrases import apart, short
 from flashcheck.explanation.weights import Result, compare
 from flashcheck.formats import FORMATS, Array
 from flashcheck.inputs import Inputs
@@ -27,10 +27,10 @@ def sentence(case: Case, r: Result) -> str | None:
         return None
     judged = np.isfinite(r.bound.lse)
     if not (bad & r.seen).any():
-        which, meant = rows.which_see_none(r, bad), "-inf"
+        first, meant = apart(float(r.lse[bad][0]), float(r.value.lse[bad][0]))
         if r.x.sinks is not None:
-            meant = f"the sink, {short(float(r.value.lse[bad][0]))},"
-        return f"lse is {short(float(r.lse[bad][0]))} instead of {meant} in {which}"
+            meant = f"the sink, {meant},"
+        return f"lse is {first} instead of {meant} in {rows.which_see_none(r, bad)}"
     seen = judged & r.seen
     got = r.lse[bad & r.seen]
     place = rows.where(bad & r.seen, seen)
@@ -107,7 +107,23 @@ def _shift(r: Result, place: str) -> str | None:
     if off.size == 0 or np.ptp(off) > slack or float(np.abs(off).min()) < 1e-3:
         return None
     size = float(np.abs(off).mean())
-    names = {math.log(r.x.k.shape[2]): f"ln {r.x.k.shape[2]}, of all keys", math.log(2): "ln 2"}
-    name = next((f" ({t})" for v, t in names.items() if abs(v - size) < slack + 1e-4), "")
-    way = "small" if off.mean() < 0 else "large"
-    return f"lse is too {way} by {short(size)}{name} in {place}"
+    all_keys = r.x.k.shape[2]
+    names = {math.log(all_keys): f"ln {all_keys}, of all keys", math.log(2): "ln 2"}
+    close = max(1e-4, min(slack, size / 10))  # a bound wider than the number would name anything
+    name = next((f" ({t})" for v, t in names.items() if v and abs(v - size) < close), "")
+    if off.mean() < 0:
+        return f"lse is too small by {short(size)}{name or _without_a_key(r, size)} in {place}"
+    return f"lse is too large by {short(size)}{name} in {place}"
+
+
+def _without_a_key(r: Result, size: float) -> str:
+    """Which key's weight lse lacks in the worst row, if that is one key's."""
+    row = np.unravel_index(int(r.ratio_lse.argmax()), r.ratio_lse.shape)
+    p = r.at.p[row]
+    with np.errstate(divide="ignore"):
+        off = np.abs(-np.log1p(-np.minimum(p, 1.0)) - size)
+    alike = np.flatnonzero(off <= max(2 * float(r.bound.lse[row]), 1e-6))
+    if not alike.size:
+        return ""
+    which = f"key {alike[0]}" if alike.size == 1 else f"one of {alike.size} keys"
+    return f", the weight of {which},"

@@ -255,6 +255,12 @@ def _common_factor(r: Result, row: Row, name: str, w: Array, p: Array, tol: Arra
         )
     small = "too small" if abs(total) > 1 else "too large"
     factor = total if abs(total) > 1 else 1 / total
+    if r.lse is not None and r.ratio_lse[row] <= 1:
+        return (
+            f"{text}, while its lse is right: the accumulator is too "
+            f"{'large' if abs(total) > 1 else 'small'} by a factor of {short(factor)}, or what it "
+            "is divided by is not the normalizer of lse"
+        )
     return f"{text}: the normalizer is {small} by a factor of {short(factor)}"
 
 

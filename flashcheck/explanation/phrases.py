@@ -16,6 +16,16 @@ def short(x: float) -> str:
     return text.replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
 
 
+def apart(x: float, y: float) -> tuple[str, str]:
+    """Both as `short` writes them, with the digits that tell one from the other."""
+    digits = 4
+    texts = short(x), short(y)
+    while texts[0] == texts[1] and x != y and digits <= 17:
+        texts = f"{x:.{digits}g}", f"{y:.{digits}g}"
+        digits += 1
+    return texts
+
+
 def times(ratio: float) -> str:
     """How often the bound: "2,000 times the bound"."""
     if not math.isfinite(ratio):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,9 @@ from flashcheck.reporting.summary import (
 from flashcheck.reporting.tally import Quantiles, Tally
 from flashcheck.verdict import Check, Verdict, headroom
 
+MOST_REFUSALS = 20
+"""Messages that are kept, the most frequent ones."""
+
 
 class Recorder:
     """The listener that folds events; `summary()` at any time is what was heard so far."""
@@ -60,14 +63,14 @@ class Recorder:
                 self._errors.append(TargetError(event.spec, event.message))
             case Checked():
                 target = self._targets[event.target]
-                if event.regression:
+                if event.regression and event.check.verdict is not Verdict.UNSUPPORTED:
                     target.regressions.add(event.regression)
                 if event.dtype not in target.results:
                     target.results[event.dtype] = _DtypeRecord(event.dtype)
                 target.results[event.dtype].add(event)
                 target.tried(event)
             case FailureFound():
-                self._targets[event.target].failures.append(_failure(event))
+                self._targets[event.target].fail(_failure(event), event.alike)
             case TargetFinished():
                 self._targets[event.target].finished = event
             case PowerSampled():
@@ -121,6 +124,19 @@ class _TargetRecord:
         self.queries, self.keys = max(self.queries, p.len_q), max(self.keys, p.len_k)
         self.heads = max(self.heads, p.batch * p.heads)
 
+    def fail(self, failure: FailureSummary, alike: str) -> None:
+        """Note a failure, or add it to the one of the same likely cause."""
+        for number, other in enumerate(self.failures):
+            if alike and other.example_id == alike:
+                self.failures[number] = replace(
+                    other,
+                    count=other.count + failure.count,
+                    properties=tuple(dict.fromkeys(other.properties + failure.properties)),
+                    dtypes=tuple(dict.fromkeys(other.dtypes + failure.dtypes)),
+                )
+                return
+        self.failures.append(failure)
+
     def _sizes(self) -> SizesSummary | None:
         if not self.head_sizes:
             return None
@@ -166,11 +182,13 @@ class _DtypeRecord:
     ulp: Quantiles = field(default_factory=Quantiles)
     ulp_max: float | None = None
     ulp_problems: int = 0
+    refusals: Counter[str] = field(default_factory=Counter)
 
     def add(self, event: Checked) -> None:
         check = event.check
         self.verdicts[str(check.verdict)] += 1
         if check.verdict is Verdict.UNSUPPORTED:
+            self.refusals[check.message] += 1
             return
         if check.stats.get("outside") and not check.failed:
             self.outside += 1
@@ -223,6 +241,7 @@ class _DtypeRecord:
             by_property=_groups(self.properties),
             by_scores=_groups(self.scores),
             by_values=_groups(self.values),
+            refusals=dict(self.refusals.most_common(MOST_REFUSALS)),
         )
 
     def _freeze_ulp(self) -> UlpSummary | None:

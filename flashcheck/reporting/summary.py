@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from flashcheck.formats import FORMATS
@@ -87,7 +87,8 @@ class OutputSummary:
 @dataclass(frozen=True, slots=True)
 class DtypeSummary:
     """One target in one dtype. checks = passed + failed + vacuous + outside; refusals
-    (UNSUPPORTED) and problems drawn outside the contract are counted apart."""
+    (UNSUPPORTED) and problems drawn outside the contract are counted apart; `refusals` counts
+    them by what the kernel said."""
 
     dtype: str
     checks: int
@@ -107,6 +108,7 @@ class DtypeSummary:
     by_property: dict[str, GroupSummary]
     by_scores: dict[str, GroupSummary]
     by_values: dict[str, GroupSummary]
+    refusals: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ from flashcheck.reporting.wording import (
     tried,
     verdict_word,
 )
+from flashcheck.verdict import Verdict
 
 WIDTH = 100
 _STYLES = {"PASSED": "bold green", "PROVES NOTHING": "bold yellow"}
@@ -154,6 +155,8 @@ class Terminal:
             self._progress.start()
 
     def _count(self, event: Checked) -> None:
+        if event.check.verdict is Verdict.UNSUPPORTED:  # it says that nothing was checked
+            return
         self._checks += 1
         self._failed += event.check.failed
         if event.regression:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from flashcheck.reporting.summary import RunSummary, SizesSummary, TargetSummary
 
@@ -137,10 +138,21 @@ def _gaps(target: TargetSummary) -> list[str]:
             if (n := getattr(r, name))
         ]
         if share:
-            sentences.append(f"checks {label}: {', '.join(share)}")
+            said = _refusals(target) if name == "refused" else ""
+            sentences.append(f"checks {label}: {', '.join(share)}{said}")
     if target.thin:
         sentences.append(f"too few checks to prove anything: {', '.join(target.thin)}")
     return sentences
+
+
+def _refusals(target: TargetSummary) -> str:
+    """What the kernel said most often when it refused, at most three messages."""
+    said: Counter[str] = Counter()
+    for result in target.results.values():
+        for message, times in result.refusals.items():
+            said[first_line(message)] += times
+    texts = [text for text, _ in said.most_common(3) if text]
+    return f" (it says: {'; '.join(texts)})" if texts else ""
 
 
 def first_line(text: str) -> str:

@@ -309,6 +309,13 @@ def cases() -> Iterator[tuple[str, Problem, str]]:
     yield "lse base 2", replace(rows, len_q=1), "lse is 1.4427 times what it should be: base 2"
     yield "lse without max", replace(ONE, len_k=2, k=one), "lse lacks the row maximum"
     yield "lse times 2", replace(ONE, len_k=3), r"lse is too large by 0.693 \(ln 2\)"
+    slight = replace(ONE, k=Fill(level=8.0))
+    yield "coarse lse", slight, r"lse is too large by 0.0078\d* in query 0"
+    yield (
+        "ragged",
+        replace(ONE, len_k=17, v=Fill()),
+        "lse is too small by 0.0606, the weight of one",
+    )
 
 
 CASES = list(cases())
@@ -462,6 +469,27 @@ def test_contrast_over_keys_dtypes_and_configs() -> None:
     assert "fails the same on a second run" in lines
 
 
+def test_no_length_is_named_where_chance_decides() -> None:
+    """One key in ten is lost wherever it is: the number of keys has nothing to do with it."""
+
+    def fn(query: Any, key: Any, value: Any) -> Any:
+        lost = (key > 1.3).any(-1, keepdim=True)
+        return flash(query, key, value.masked_fill(lost, 0.0))[0]
+
+    runner = InProcess(Kernel(fn))
+    kernel, law = Subject(runner, runner.start(), Space()), LAWS["agreement"]
+    found = 0
+    for seed in range(40):
+        problem = replace(ROWS, len_q=1, len_k=9, dim=1, dim_v=1, seed=seed)
+        shorter, longer = (law.check(kernel.case(replace(problem, len_k=n))) for n in (8, 10))
+        check = law.check(kernel.case(problem))
+        if check.failed and not shorter.failed:
+            found += 1
+            lines = contrast(kernel, law, problem, None, check)
+            assert longer.failed or not any("with 9 keys" in line for line in lines), lines
+    assert found
+
+
 def test_contrast_keeps_to_its_runs() -> None:
     kernel = subject("ragged")
     calls = 0
@@ -524,6 +552,16 @@ def test_no_rounded_scale_is_offered_where_it_rounds_nothing() -> None:
     assert not any("scale_in_input_dtype" in hint for hint in found.hints), found.text
     found = explained("scaled query", half)
     assert any("scale_in_input_dtype" in hint for hint in found.hints), found.text
+
+
+def test_no_contract_is_offered_that_leaves_other_failures() -> None:
+    """TF32 explains this failure; it does not make a NaN elsewhere right."""
+    kernel, law = subject("tf32"), LAWS["agreement"]
+    case = kernel.case(ROWS)
+    check = law.check(case)
+    assert any("tf32" in hint for hint in hints(case, law, check, beside=[(law, case)]))
+    broken = subject("raises").case(ROWS)
+    assert hints(case, law, check, beside=[(law, case), (law, broken)]) == ()
 
 
 def test_a_contract_that_fits_is_offered() -> None:

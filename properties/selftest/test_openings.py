@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 from flashcheck.kernel import Kernel
 from flashcheck.law import Subject, laws
-from flashcheck.openings import endings, openings
+from flashcheck.openings import LONG, endings, openings
 from flashcheck.probe import probe
 from flashcheck.strategies import Space
 from flashcheck.verdict import Verdict
@@ -111,6 +111,14 @@ def test_a_finite_number_for_minus_infinity_is_found(where: str, takes: str, num
 def test_the_least_finite_number_is_found_in_rows_without_a_key(seed: int) -> None:
     least = Stand(hidden=torch.finfo(torch.float32).min)
     assert Verdict.VIOLATION in verdicts(least, "masked", "float32", seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wide_heads_and_a_long_row_are_among_the_openings(seed: int) -> None:
+    found = list(openings(Space(), seed))
+    assert {p.dim for p in found} & {132, 255}
+    assert {p.dim_v for p in found} & {132, 255}
+    assert [p.len_q for p in found if p.len_k == LONG] == [31]
 
 
 FURTHER = ("window_size", "softcap", "alibi_slopes", "sinks", "num_splits")

@@ -194,6 +194,33 @@ def test_counts_and_statistics_of_a_passing_dtype() -> None:
     assert r.lse.error_max == 1e-7
 
 
+def test_sizes_that_no_check_says_anything_about_were_not_tried() -> None:
+    wide = dataclasses.replace(PROBLEM, dim=132, len_k=4099)
+    vacuous = Checked("torch_sdpa", "float16", wide, None, Check("ones", Verdict.VACUOUS))
+    told = Checked("torch_sdpa", "float16", wide, None, Check("ones", Verdict.PASS))
+    first, *rest = passing_run()
+    untold = fold([first, rest[0], vacuous, *rest[1:]]).targets[0].sizes
+    assert untold is not None
+    assert (untold.head_sizes, untold.queries, untold.keys, untold.heads) == ((16,), 1, 33, 1)
+    events = [first, rest[0], told, *rest[1:]]
+    line = "head sizes 16, 132; up to 1 query, 4,099 keys and 1 head of all batches"
+    assert line in shown(events)
+    assert line in " ".join(markdown.render(fold(events)).split())
+    assert fold(empty_run()).targets[0].sizes is None
+
+
+def test_what_a_kernel_said_when_it_refused_is_told() -> None:
+    refusals = [
+        Check("agreement", Verdict.UNSUPPORTED, message=m) for m in ("odd Lq", "", "odd Lq")
+    ]
+    events = passing_run()
+    events[2:2] = [Checked("torch_sdpa", "float32", PROBLEM, None, c) for c in refusals]
+    assert fold(events).targets[0].results["float32"].refusals == {"odd Lq": 2, "": 1}
+    text = " ".join(shown(events).split())
+    assert "refused (NotImplementedError): float32 3 of 303 (it says: odd Lq)" in text
+    assert "600 checks in 12 s" in text
+
+
 def test_a_vacuous_ratio_and_an_exact_law_do_not_enter_worst_and_median() -> None:
     r = fold(passing_run()).targets[0].results["float32"]
     assert r.worst is not None

@@ -15,7 +15,7 @@ from flashcheck.openings import endings, openings
 from flashcheck.probe import probe
 from flashcheck.problem import Problem
 from flashcheck.search import MANY, MIN_CHECKS, MOST_PASSED, Search
-from flashcheck.verdict import Check
+from flashcheck.verdict import Check, Verdict
 from flashcheck.worker import InProcess
 
 pytestmark = [pytest.mark.cpu, pytest.mark.slow]
@@ -43,6 +43,7 @@ class Late:
     complete: bool = True
     judged_by: tuple[Law, ...] = field(default_factory=laws)
     checks: list[tuple[Problem, str]] = field(default_factory=list)
+    heard: list[Check] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         runner = InProcess(self.kernel)
@@ -62,6 +63,7 @@ class Late:
 
     def hear(self, problem: Problem, config: str | None, check: Check) -> None:
         self.checks.append((problem, check.property))
+        self.heard.append(check)
 
 
 @pytest.mark.parametrize("complete", [True, False])
@@ -96,9 +98,13 @@ def test_a_kernel_that_refuses_all_proves_nothing() -> None:
 
 def test_refused_calls_are_no_checks() -> None:
     """A law is left out for its own refusals, not for those of the problem itself."""
-    search = Late(Choosy("some")).run()
+    late = Late(Choosy("some"))
+    search = late.run()
     assert search.counts["agreement"] >= MIN_CHECKS
     assert search.refused["agreement"]
+    # They are told all the same, so that a report can say what was refused.
+    told = [check for check in late.heard if check.verdict is Verdict.UNSUPPORTED]
+    assert len(told) == search.refused.total()
     plain = ("constant_v", "finite", "inputs_unmodified", "repeat", "equal_scores")
     assert all(search.counts[name] >= MIN_CHECKS for name in plain)
 

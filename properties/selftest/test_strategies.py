@@ -19,7 +19,7 @@ from flashcheck.formats import FORMATS
 from flashcheck.inputs import LAYOUTS
 from flashcheck.kernel import Contract
 from flashcheck.masks import HIDES, Mask
-from flashcheck.openings import KEYLESS, endings, openings
+from flashcheck.openings import KEYLESS, LONG, endings, openings
 from flashcheck.oracle import float64
 from flashcheck.problem import Problem, elements
 from flashcheck.strategies import GRIDS, HEAD_DIMS, MASK_FORMS, Space, problems
@@ -257,14 +257,16 @@ def test_openings_stay_within_the_space(space: Space) -> None:
     for seed in range(40):
         found = [*openings(space, seed), *endings(space, seed)]
         assert len(found) >= 10
+        assert sum(p.len_k == LONG for p in found) == 1
         for p in found:
             assert p.dtype == space.dtype
             assert p.dim in space.head_dims
             assert p.dim_v == p.dim or space.dim_v_differs
-            assert max(p.len_q, p.len_k) <= space.max_length
             assert p.len_k > 0 or space.empty_keys
             assert p.batch * p.heads <= space.max_heads
-            assert p.batch * p.heads * p.len_q * p.len_k * (p.dim + p.dim_v) <= space.work
+            if p.len_k != LONG:
+                assert max(p.len_q, p.len_k) <= space.max_length
+                assert p.batch * p.heads * p.len_q * p.len_k * (p.dim + p.dim_v) <= space.work
             assert p.layout in space.layouts
             assert p.mask is None or (p.mask.kind, p.mask.dtype, p.mask.rank) in space.mask_forms
             assert p.inputs().used <= space.options
