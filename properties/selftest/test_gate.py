@@ -26,7 +26,7 @@ from flashcheck.events import Checked, Event
 from flashcheck.formats import DTYPES
 from flashcheck.law import Subject, laws
 from flashcheck.probe import probe
-from flashcheck.reporting import json_report
+from flashcheck.reporting import Recorder, json_report
 from flashcheck.verdict import Verdict
 from flashcheck.worker import InProcess, Worker
 
@@ -430,6 +430,20 @@ def test_seeds() -> None:
     assert len(first) > 90
     problems, others = ({line[1] for line in run[:90]} for run in (first, other))
     assert len(problems & others) < len(problems) / 2
+
+
+def test_failures_with_one_likely_cause_are_one(folder: Path) -> None:
+    """Wrong features show in out, and in lse where out is right, as with one key."""
+    recorder = Recorder()
+    result = flashcheck.gate(
+        ["fp32_stats+head_dim_rounded_down"], dtypes=["float32"], budget="300", seed=1,
+        isolate=False, listeners=[recorder],
+    )  # fmt: skip
+    (cause,) = result.failures
+    assert "kernels/faults/head_dim_rounded_down" in cause.text
+    (told,) = recorder.summary().failures
+    assert told.count > cause.count
+    assert told.count == recorder.summary().targets[0].results["float32"].failed
 
 
 IN_CI = """
