@@ -20,4 +20,7 @@ edits = {
     "triton_flash": [
         ("acc = acc * alpha[:, None]", "acc = acc * alpha.to(q.dtype).to(tl.float32)[:, None]")
     ],
+    "triton_decode": [
+        ("acc = acc * alpha[:, None]", "acc = acc * alpha.to(q.dtype).to(tl.float32)[:, None]")
+    ],
 }
