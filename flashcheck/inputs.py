@@ -415,8 +415,26 @@ class Inputs:
         return frozenset(name for name, needs in needed.items() if needs)
 
     def with_(self, **changes: Any) -> Inputs:
-        """A copy with some fields replaced (its cached parts are computed afresh)."""
-        return replace(self, **changes)
+        """A copy with some fields replaced (its cached parts are computed afresh).
+
+        Sequences on shared pages that no longer hold the same get pages of their own.
+        """
+        made = replace(self, **changes)
+        return made if made.pages is None or {"k", "v"}.isdisjoint(changes) else made._parted()
+
+    def _parted(self) -> Inputs:
+        assert self.pages is not None
+        assert self.seqlens_k is not None
+        table, size = self.pages.table, self.pages.size
+        used = np.arange(table.shape[1]) < -(-np.array(self.seqlens_k)[:, None] // size)
+        pages, first, whose = np.unique(table[used], return_index=True, return_inverse=True)
+        for tensor in (self.k, self.v):
+            held = tensor.swapaxes(1, 2).reshape(*table.shape, size, *tensor.shape[1::2])[used]
+            if not np.array_equal(held, held[first][whose], equal_nan=True):
+                own = np.arange(table.size).reshape(table.shape)
+                unused = self.pages.count - len(pages)
+                return replace(self, pages=Pages(size, table.size + unused, own))
+        return self
 
 
 def _nested(values: Array | None) -> object:

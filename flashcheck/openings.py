@@ -21,7 +21,7 @@ from flashcheck.formats import FLOAT8, FORMATS
 from flashcheck.inputs import DESCALES, Layout
 from flashcheck.masks import Hides, Mask
 from flashcheck.problem import Problem
-from flashcheck.strategies import Space
+from flashcheck.strategies import LENGTHS, Space
 
 T = TypeVar("T")
 
@@ -29,6 +29,12 @@ NORMAL = Fill(noise="normal", spread=8.0)
 
 LONG = 4099
 """Keys of the one long row: 257 blocks of 16, 33 of 128."""
+
+TALL = 2100, 2177
+"""Queries where distances leave the whole numbers of float16, and programs a grid of 128."""
+
+SQUARE = 1060, 1153
+"""Queries and keys where a causal block lies beyond 1024."""
 
 ENOUGH = 8
 """Queries below which a problem that is too large has fewer heads instead."""
@@ -88,7 +94,7 @@ def openings(space: Space, seed: int) -> Iterator[Problem]:
         narrow = [*_problems(_factors(rng, space), space, rng), *_weights(rng, space)]
     # First what few kernels take.
     yield from _in_turn(narrow, sequences, further, dense)
-    yield from _drift(rng, space)
+    yield from _long(rng, space)
 
 
 def endings(space: Space, seed: int) -> Iterator[Problem]:
@@ -274,6 +280,9 @@ def _of_a_batch(rng: random.Random) -> Iterator[_Recipe]:
     fewer = rng.sample(((some((11, 20)), 7), (1, 6), (5, 5), (0, 3)), 4)
     fewer.insert(rng.randrange(4), (4, 0))
     yield _Recipe(_packed(replace(base, is_causal=True, num_splits=some((1, 3))), fewer), 6.0)
+    # More sequences than a block has rows, or a search of four or five steps tells apart.
+    many = [(rng.randrange(1, 4), rng.randrange(1, 6)) for _ in range(some((33, 40)))]
+    yield _Recipe(_packed(replace(base, dim=8, dim_v=8), many), 6.0)
 
 
 def _of_a_cache(rng: random.Random, pages: tuple[int, ...]) -> Iterator[_Recipe]:
@@ -290,6 +299,8 @@ def _of_a_cache(rng: random.Random, pages: tuple[int, ...]) -> Iterator[_Recipe]
     yield _Recipe(_paged(base, some(many), rng), 6.0)
     causal = _paged(replace(split, is_causal=True), some(few), rng)
     yield _Recipe(replace(causal, len_q=some((5, 9))), 6.0)
+    # A prefix that all have, two of them as long as each other.
+    yield _Recipe(_paged(replace(base, shared=1), some(few), rng), 6.0)
 
 
 def _packed(p: Problem, lengths: list[tuple[int, int]]) -> Problem:
@@ -301,10 +312,11 @@ def _packed(p: Problem, lengths: list[tuple[int, int]]) -> Problem:
 
 
 def _paged(p: Problem, page: int, rng: random.Random) -> Problem:
-    """A cache whose table has more room than is used; one sequence is empty, and no other ends
-    where a page does."""
+    """A cache whose table has more room than is used; one sequence is empty, unless they share
+    pages, and no other ends where a page does."""
     width = max(3, 64 // page) + 1
-    lengths = ((width - 1) * page - page // 3, page + page // 2 + 1, 0)
+    long = (width - 1) * page - page // 3
+    lengths = (long, page + page // 2 + 1, long if p.shared else 0)
     return replace(
         p, batch=3, heads=4, kv_heads=2, len_q=rng.choice((1, 3)), len_k=width * page, page=page,
         spare=2, seqlens_k=tuple(rng.sample(lengths, 3)),
@@ -348,27 +360,42 @@ def _weights(rng: random.Random, space: Space) -> Iterator[Problem]:
             yield replace(p, k=replace(p.k, at=v.at), v=v)
 
 
-def _drift(rng: random.Random, space: Space) -> Iterator[Problem]:
+def _long(rng: random.Random, space: Space) -> Iterator[Problem]:
+    """More keys, or queries, than are drawn, in a single head of few features."""
+    narrow = replace(_BASE, batch=1, heads=1, kv_heads=1, len_q=3, len_k=3, dim=2, dim_v=2)
+    for p in _problems([_Recipe(narrow)], space, rng):
+        yield _drift(p)
+        if space.max_length < max(LENGTHS):  # in Triton's interpreter
+            return
+        # Few keys, from which most queries are far.
+        slopes = _STAIRS if "alibi_slopes" in space.options else None
+        tall = replace(p, len_q=rng.choice(TALL), len_k=rng.choice((4, 7)), alibi_slopes=slopes)
+        yield filled(tall, 1.0, rng.randrange(32), 1.0, 1.0, rng.randrange(32))
+        n = rng.choice(SQUARE)
+        square = replace(p, len_q=n, len_k=n, is_causal="is_causal" in space.options)
+        yield filled(square, 1.0, rng.randrange(32), 1.0, 1.0, rng.randrange(32))
+
+
+def _drift(p: Problem) -> Problem:
     """A maximum that rises a little every 16 keys of a long row, in half of the rows for kernels
     that begin with the last, and a value for what is seen first.
 
     What is rounded once a block is off by half a unit roundoff at most: it takes many blocks to
     show, and steps at which it is off by much, so that they differ from query to query.
     """
-    narrow = replace(_BASE, batch=1, heads=1, kv_heads=1, dim=2, dim_v=2)
-    for p in _problems([_Recipe(narrow)], space, rng):
-        scale = 1 / math.sqrt(p.dim) if p.scale is None else p.scale
-        end = 2 / (scale * p.dim)  # k goes from 0 to 2: 4 nats
-        q = Fill("stairs", level=end / 15, base=-end, noise="normal", spread=end / 16)
-        k = Fill("stairs", level=2.0**-7, period=16)
-        v = Fill(plants=(((0, 0, 0, 0), 4096.0), ((0, 0, -1, min(1, p.dim_v - 1)), 4096.0)))
-        yield replace(
-            p, len_q=31, len_k=LONG, scores="rising", values="one_key", q=q, k=k, v=v
-        )  # fmt: skip
+    scale = 1 / math.sqrt(p.dim) if p.scale is None else p.scale
+    end = 2 / (scale * p.dim)  # k goes from 0 to 2: 4 nats
+    q = Fill("stairs", level=end / 15, base=-end, noise="normal", spread=end / 16)
+    k = Fill("stairs", level=2.0**-7, period=16)
+    v = Fill(plants=(((0, 0, 0, 0), 4096.0), ((0, 0, -1, min(1, p.dim_v - 1)), 4096.0)))
+    return replace(p, len_q=31, len_k=LONG, scores="rising", values="one_key", q=q, k=k, v=v)
 
 
 def _size(p: Problem) -> int:
     """Multiply-adds of a head."""
+    if p.packed:
+        pairs = sum(q * k for q, k in zip(p.seqlens_q, p.seqlens_k, strict=True))
+        return pairs * (p.dim + p.dim_v)
     return p.batch * p.len_q * p.len_k * (p.dim + p.dim_v)
 
 

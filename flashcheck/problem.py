@@ -52,7 +52,8 @@ class Problem:
     [batch, kv_heads, len_k, dim_v]. The fills of alibi_slopes and sinks make one float32 number
     for each of the `heads`, along their length. window, softcap, num_splits, seqlens_q, seqlens_k
     and longest are as in `Inputs`, () for none; page, where not 0, is the keys of a page, len_k
-    a multiple of it, and `spare` the pages that no sequence uses. `scores` and `values` name the
+    a multiple of it, `spare` the pages that no sequence uses, and `shared` how many of its first
+    pages each sequence has in common with the first, as a cache of prefixes does. `scores` and `values` name the
     families that the fills were drawn from; they label reports and change no bit. `names_longest`
     says which of max_seqlen_q and max_seqlen_k `options` has: those that the kernel names for
     which the problem was drawn; flashcheck's own calls pass what a kernel names.
@@ -84,6 +85,7 @@ class Problem:
     names_longest: Longest = ""
     page: int = 0
     spare: int = 0
+    shared: int = 0
     q_descale: Fill | None = None
     k_descale: Fill | None = None
     v_descale: Fill | None = None
@@ -131,8 +133,10 @@ class Problem:
 
     def _check_sequences(self) -> None:
         lengths = (self.seqlens_q, self.seqlens_k, self.longest)
-        if min(self.page, self.spare, *(n for some in lengths for n in some)) < 0:
-            raise ProblemError("page, spare, longest and the lengths of sequences are 0 or more")
+        if min(self.page, self.spare, self.shared, *(n for some in lengths for n in some)) < 0:
+            raise ProblemError(
+                "page, spare, shared, longest and the lengths of sequences are 0 or more"
+            )
         if self.page and (self.len_k % self.page or len(self.seqlens_k) != self.batch):
             raise ProblemError(
                 f"a cache has one of seqlens_k for each of the batch ({self.batch}), and "
@@ -254,11 +258,15 @@ def _inputs(p: Problem, _: str) -> Inputs:
             mask = repeated
         if p.mask.kind == "additive":
             mask_dtype = p.dtype if p.mask.dtype == "query" else "float32"
+    k = p.k.evaluate((p.batch, p.kv_heads, p.len_k, p.dim), fmt, p.seed * 4 + 1, **repeat)
+    v = p.v.evaluate((p.batch, p.kv_heads, p.len_k, p.dim_v), fmt, p.seed * 4 + 2, **repeat)
+    for tensor in (k, v):
+        tensor[:, :, : p.shared * p.page] = tensor[:1, :, : p.shared * p.page]
     return Inputs(
         dtype=p.dtype,
         q=p.q.evaluate((p.batch, p.heads, p.len_q, p.dim), fmt, p.seed * 4),
-        k=p.k.evaluate((p.batch, p.kv_heads, p.len_k, p.dim), fmt, p.seed * 4 + 1, **repeat),
-        v=p.v.evaluate((p.batch, p.kv_heads, p.len_k, p.dim_v), fmt, p.seed * 4 + 2, **repeat),
+        k=k,
+        v=v,
         scale=p.scale,
         is_causal=p.is_causal,
         mask=mask,
@@ -307,6 +315,7 @@ def _pages(p: Problem) -> Pages:
     count = p.batch * n + p.spare
     places = shuffled(max(count, 1), p.seed)
     table = places[: p.batch * n].reshape(p.batch, n).copy()
+    table[:, : p.shared] = table[0, : p.shared]
     used = -(-np.array(p.seqlens_k, np.int64) // p.page)
     for b, first in enumerate(used):
         table[b, first:] = places[0]  # any valid page: one of a sequence's own, often

@@ -51,6 +51,8 @@ def describe(p: Problem) -> str:
         lengths = f"{', '.join(others)} and {last}" if others else last
         held = "key" if p.seqlens_k == (1,) else "keys"
         shapes.append(f"pages of {p.page} holding {lengths} {held}")
+        if p.shared:
+            shapes.append(f"the first {_count(p.shared, 'page', 'pages')} shared")
     if p.layout != "contiguous":
         shapes.append(f"{p.layout.replace('_', ' ')} layout")
     parts = [f"{n} = {describe_fill(f, n)}" for n, f in (("q", p.q), ("k", p.k), ("v", p.v))]

@@ -13,13 +13,13 @@ from typing import Literal, get_args
 
 from flashcheck.problem import Problem
 
-Packing = Literal["none", "ragged", "equal", "unequal", "empty", "ones"]
+Packing = Literal["none", "ragged", "equal", "unequal", "empty", "ones", "many"]
 PACKINGS: tuple[Packing, ...] = get_args(Packing)[:1] * 10 + get_args(Packing)[1:]
 """How a packed batch is dealt out; two thirds are none, so that masks get their share.
 
 ragged: as many queries as keys, cut anywhere; equal: all of one length; unequal: queries and keys
 cut apart; empty: ragged, with sequences without queries, without keys and without either; ones:
-a query each, as in decoding.
+a query each, as in decoding; many: more sequences than a block of 16 or 32 has, of few tokens.
 """
 
 PAGES: tuple[int, ...] = (*[0] * 16, 16, 1, 16, 64, 4, 128, 32, 256)
@@ -40,7 +40,11 @@ def pack(p: Problem, how: Packing, aligned: bool) -> Problem:
     keys = max(p.len_k, 1)
     if how in ("unequal", "ones", "empty") and p.is_causal and p.placed and not aligned:
         how = "ragged"
-    if how == "equal":
+    if how == "many":
+        n = rng.choice((17, 33, 40))
+        queries = [rng.randrange(4) for _ in range(n)]
+        lens = list(queries)
+    elif how == "equal":
         size = max(1, min(p.len_q, keys) // n)
         queries, lens = [size] * n, [size] * n
     elif how == "ones":
@@ -72,9 +76,11 @@ def paged(p: Problem, page: int, aligned: bool) -> Problem:
     others = (rng.choice((*some, rng.randrange(keys + 1))) for _ in range(p.batch - 1))
     lens = (max(p.len_k, 1), *others)
     causal = p.is_causal and (aligned or not p.placed or set(lens) == {p.len_q})
+    spare = rng.choice((0, 1, 3))
+    shared = rng.choice((0, 0, 1, 3)) if p.batch > 1 else 0
     return replace(
-        p, mask=None, is_causal=causal, len_k=keys, seqlens_k=lens, page=page,
-        spare=rng.choice((0, 1, 3)),
+        p, mask=None, is_causal=causal, len_k=keys, seqlens_k=lens, page=page, spare=spare,
+        shared=min(shared, keys // page),
     )  # fmt: skip
 
 
@@ -134,7 +140,7 @@ def plain(p: Problem, at: int = 0) -> Problem:
     queries, keys = lengths(p)[at]
     return replace(
         p, batch=1 if p.seqlens_k else p.batch, len_q=queries, len_k=keys, seqlens_q=(),
-        seqlens_k=(), longest=(0, 0), page=0, spare=0,
+        seqlens_k=(), longest=(0, 0), page=0, spare=0, shared=0,
     )  # fmt: skip
 
 

@@ -69,6 +69,8 @@ def fewer_sequences(p: Problem) -> Iterator[Problem]:
         yield replace(p, longest=(0, 0))
     if p.spare:
         yield replace(p, spare=0)
+    if p.shared:
+        yield from (replace(p, shared=n) for n in _fewer(p.shared))
 
 
 def shorter_sequences(p: Problem) -> Iterator[Problem]:

@@ -294,6 +294,8 @@ def _sequences(n: _Neighbours) -> list[tuple[str, Problem]]:
         tries.append(("with no more pages than are used", replace(p, len_k=fewest_slots(p))))
     if p.longest != (0, 0):
         tries.append(("with max_seqlen of the longest sequence", replace(p, longest=(0, 0))))
+    if p.shared:
+        tries.append(("without shared pages", replace(p, shared=0)))
     if p.spare:
         tries.append(("without unused pages", replace(p, spare=0)))
     return tries

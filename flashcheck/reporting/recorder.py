@@ -115,6 +115,7 @@ class _TargetRecord:
     queries: int = 0
     keys: int = 0
     heads: int = 0
+    sequences: int = 0
 
     def tried(self, event: Checked) -> None:
         check, p = event.check, event.problem
@@ -123,6 +124,7 @@ class _TargetRecord:
         self.head_sizes.add(p.dim)
         self.queries, self.keys = max(self.queries, p.len_q), max(self.keys, p.len_k)
         self.heads = max(self.heads, p.batch * p.heads)
+        self.sequences = max(self.sequences, len(p.seqlens_k))
 
     def fail(self, failure: FailureSummary, alike: str) -> None:
         """Note a failure, or add it to the one of the same likely cause."""
@@ -140,7 +142,8 @@ class _TargetRecord:
     def _sizes(self) -> SizesSummary | None:
         if not self.head_sizes:
             return None
-        return SizesSummary(tuple(sorted(self.head_sizes)), self.queries, self.keys, self.heads)
+        sizes = tuple(sorted(self.head_sizes))
+        return SizesSummary(sizes, self.queries, self.keys, self.heads, self.sequences)
 
     def freeze(self) -> TargetSummary:
         target, end = self.started.target, self.finished

@@ -136,13 +136,15 @@ class FailureSummary:
 class SizesSummary:
     """Sizes of the problems on which a check that was not vacuous ran, generated or kept.
 
-    The lengths and the heads are the largest; heads: batch * query heads.
+    The lengths and the heads are the largest; heads: batch * query heads. sequences: the most of
+    a packed batch or a paged cache, 0 where none was tried.
     """
 
     head_sizes: tuple[int, ...]
     queries: int
     keys: int
     heads: int
+    sequences: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,8 @@ def tried(sizes: SizesSummary) -> str:
     heads = ", ".join(map(str, sizes.head_sizes))
     word = "head size" if len(sizes.head_sizes) == 1 else "head sizes"
     longest = f"{count(sizes.queries, 'query', 'queries')}, {count(sizes.keys, 'key')}"
-    return f"{word} {heads}; up to {longest} and {count(sizes.heads, 'head')} of all batches"
+    text = f"{word} {heads}; up to {longest} and {count(sizes.heads, 'head')} of all batches"
+    return f"{text}, {count(sizes.sequences, 'sequence')}" if sizes.sequences else text
 
 
 def headline(summary: RunSummary) -> str:
