@@ -94,7 +94,7 @@ def openings(space: Space, seed: int) -> Iterator[Problem]:
         narrow = [*_problems(_factors(rng, space), space, rng), *_weights(rng, space)]
     # First what few kernels take.
     yield from _in_turn(narrow, sequences, further, dense)
-    yield from _long(rng, space)
+    yield from _long(random.Random(seed), space)
 
 
 def endings(space: Space, seed: int) -> Iterator[Problem]:
@@ -368,12 +368,14 @@ def _long(rng: random.Random, space: Space) -> Iterator[Problem]:
         if space.max_length < max(LENGTHS):  # in Triton's interpreter
             return
         # Few keys, from which most queries are far.
-        slopes = _STAIRS if "alibi_slopes" in space.options else None
-        tall = replace(p, len_q=rng.choice(TALL), len_k=rng.choice((4, 7)), alibi_slopes=slopes)
-        yield filled(tall, 1.0, rng.randrange(32), 1.0, 1.0, rng.randrange(32))
+        tall = replace(p, len_q=rng.choice(TALL), len_k=rng.choice((4, 7)))
         n = rng.choice(SQUARE)
         square = replace(p, len_q=n, len_k=n, is_causal="is_causal" in space.options)
-        yield filled(square, 1.0, rng.randrange(32), 1.0, 1.0, rng.randrange(32))
+        longer = [tall, square]
+        if "alibi_slopes" in space.options:
+            longer.append(replace(tall, alibi_slopes=_STAIRS))
+        for problem in longer:
+            yield filled(problem, 1.0, rng.randrange(32), 1.0, 1.0, rng.randrange(32))
 
 
 def _drift(p: Problem) -> Problem:

@@ -53,10 +53,10 @@ class Problem:
     for each of the `heads`, along their length. window, softcap, num_splits, seqlens_q, seqlens_k
     and longest are as in `Inputs`, () for none; page, where not 0, is the keys of a page, len_k
     a multiple of it, `spare` the pages that no sequence uses, and `shared` how many of its first
-    pages each sequence has in common with the first, as a cache of prefixes does. `scores` and `values` name the
-    families that the fills were drawn from; they label reports and change no bit. `names_longest`
-    says which of max_seqlen_q and max_seqlen_k `options` has: those that the kernel names for
-    which the problem was drawn; flashcheck's own calls pass what a kernel names.
+    pages each sequence has in common with the first, as a cache of prefixes does. `scores` and
+    `values` name the families that the fills were drawn from; they label reports and change no bit.
+    `names_longest` says which of max_seqlen_q and max_seqlen_k `options` has: those that the kernel
+    names for which the problem was drawn; flashcheck's own calls pass what a kernel names.
     """
 
     dtype: str = "float32"

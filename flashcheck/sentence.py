@@ -87,8 +87,11 @@ def describe_fill(f: Fill, tensor: str) -> str:
         "alternate": f"{f.level:g} and {-f.level:g} in turn",
     }[f.pattern]
     if f.noise != "none":
-        text += f" + {f.noise} noise"
-        text += f" x {f.spread:g}" if f.noise != "wide" else f" over 2^+-{f.spread:g}"
+        size = {
+            "wide": f" over 2^+-{f.spread:g}",
+            "special": f" (zeros, subnormals, 1 and {f.spread:g} of the largest number)",
+        }.get(f.noise, f" x {f.spread:g}")
+        text += f" + {f.noise} noise{size}"
     for index, value in f.plants:
         text += f", {value:g} at {list(index)}"
     return text

@@ -27,6 +27,9 @@ from flashcheck.strategies import Space
 MAX_RUNS = 300
 MAX_SECONDS = 30.0
 
+BLOCKS = (16, 32, 64, 128)
+"""Usual sizes of blocks."""
+
 Fails = Callable[[Problem], bool]
 Build = Callable[[float], Problem]
 
@@ -135,6 +138,12 @@ class _Shrinker:
                 high = middle
             else:
                 low = middle
+        # Where not all lengths fail, those may that end at the same place in a block.
+        alike = {high % n + more for n in BLOCKS for more in (0, n)}
+        for size in sorted(n for n in alike if 3 < n < high - 1):
+            if self._accept(self._resized(name, size)):
+                high = size
+                break
         while high > 1 and self._accept(self._resized(name, high - 1)):
             high -= 1
 

@@ -16,7 +16,10 @@ from flashcheck.law import Subject, law
 )
 def poison_memory(case: Case, judge: Judge) -> None:
     first, second = case.run(), case.run(guard="nan")
-    said = "the memory around the tensors was filled with NaN"
+    around = "around the tensors"
+    if case.inputs.pages is not None:
+        around += " and of pages that no sequence has"
+    said = f"the memory {around} was filled with NaN"
     judge.unchanged(
         "out", first.outs[0], second.outs[0], case.leeway("out"), "reads out of bounds", said
     )

@@ -39,8 +39,8 @@ ROUNDING = 1e-2
 
 _SAID = {
     "nondeterministic": "Two equal calls give different results",
-    "reads out of bounds": "The result depends on memory outside the tensors",
-    "reads hidden keys": "The result depends on keys that the mask hides from every query",
+    "reads out of bounds": "The result depends on memory that holds none of its input",
+    "reads hidden keys": "The result depends on keys that no query sees",
     "output not written": "The result depends on what the output buffer held before",
     "not batch invariant": "A batch element alone gives other bits than among others",
     "inputs modified": "The inputs are changed",

@@ -12,7 +12,7 @@ import numpy as np
 
 from flashcheck import defect, grad_out
 from flashcheck.case import Case
-from flashcheck.explanation.contrast import MAX_LINES, contrast
+from flashcheck.explanation.contrast import contrast
 from flashcheck.explanation.diagnose import diagnosed, unmeasured
 from flashcheck.explanation.hints import hints
 from flashcheck.explanation.models import Likely, likely
@@ -111,21 +111,21 @@ def explain(
     faults = () if cause is None else cause.faults
     lines: tuple[str, ...] = ()
     declared: tuple[str, ...] = ()
-    if captured is None and not quick:
+    if after_others:
+        # What neighbours give depends on what was called before, too.
+        sentence = f"{sentence.rstrip('.')}, but not in a new process."
+        lines = (AFRESH,)
+    elif captured is None and not quick:
         lines = part(
             "compare it with its neighbours",
             lambda: contrast(subject, law, problem, config, check, other_dtypes=other_dtypes),
             (),
         )
-        if not after_others:
-            declared = part(
-                "look for a declaration",
-                lambda: hints(case, law, check, named=faults, beside=beside),
-                (),
-            )
-    if after_others:
-        sentence = f"{sentence.rstrip('.')}, but not in a new process."
-        lines = (AFRESH, *lines)[:MAX_LINES]
+        declared = part(
+            "look for a declaration",
+            lambda: hints(case, law, check, named=faults, beside=beside),
+            (),
+        )
     if seed is not None and "--seed" not in command:
         command += f" --seed {seed}"
 

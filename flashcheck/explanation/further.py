@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from flashcheck.case import Case
 from flashcheck.fills import Fill
@@ -25,13 +26,15 @@ def problems(case: Case, x: Inputs) -> Iterator[Problem]:
     within = space.takes(case.problem)
     yield from (p for p in _alike(case, x) if space.takes(p) or not within)
     for seed in (1, 2):
-        yield from sorted(openings(space, seed), key=_options)
+        yield from sorted(openings(space, seed), key=partial(_options, space))
 
 
-def _options(p: Problem) -> int:
-    """Options by which a problem is told apart less well: more than one thing may be wrong."""
+def _options(space: Space, p: Problem) -> tuple[bool, int]:
+    """Whether it is long, and the options by which a problem is told apart less well: more
+    than one thing may be wrong."""
     further = p.window != (-1, -1), p.softcap, p.alibi_slopes, p.sinks, p.num_splits > 1
-    return sum(map(bool, further)) + len(further) * bool(p.seqlens_k)
+    long = max(p.len_q, p.len_k) > space.max_length
+    return long, sum(map(bool, further)) + len(further) * bool(p.seqlens_k)
 
 
 def _alike(case: Case, x: Inputs) -> Iterator[Problem]:

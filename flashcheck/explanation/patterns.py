@@ -17,6 +17,9 @@ from flashcheck.formats import FORMATS, Array, Bools
 
 NO_KEY = "Output takes in no key"
 
+LEFT = 2e-2
+"""Share of the largest error that weights of other scores may leave."""
+
 APART = 5e-2
 """Runs of keys whose factors differ by less may differ by roundings alone."""
 
@@ -51,6 +54,16 @@ def _agree(w: Array, predicted: Array, tol: Array) -> bool:
     return bool((np.abs(w - predicted) <= 2 * tol + CLOSE * np.abs(predicted)).all())
 
 
+def _instead(w: Array, p: Array, predicted: Array, tol: Array) -> bool:
+    """Whether other weights than the right ones hold for every key, and leave little to explain."""
+    left, off = np.abs(w - predicted), np.abs(w - p)
+    return (
+        _agree(w, predicted, tol)
+        and not _agree(p, predicted, tol)
+        and bool((left <= 2 * tol + LEFT * off.max()).all())
+    )
+
+
 def _missing(name: str, w: Array, p: Array, tol: Array, differs: Bools) -> str | None:
     gone = differs & (np.abs(w) <= tol) & (p > 0)
     if not gone.any():
@@ -64,11 +77,12 @@ def _missing(name: str, w: Array, p: Array, tol: Array, differs: Bools) -> str |
     owner = "" if name == "query 0" else f" in {name}"
     # exp rounds to zero below half of float16's smallest number, 2^-25.
     weight = p / p.max()
-    if weight[gone].max() <= 2.0**-25 < weight[~gone & (p > 0)].min():
-        return (
-            f"Output is missing the contribution of {what}{owner}, all of which weigh less than "
-            "2^-25: an intermediate underflows in float16"
-        )
+    most, least = float(weight[gone].max()), float(weight[~gone & (p > 0)].min())
+    if most <= 2.0**-25 < least:
+        text = f"Output is missing the contribution of {what}{owner}, which weighs "
+        text += f"{short(most)} of the largest weight at most"
+        near = most > 2.0**-27
+        return f"{text}: an intermediate underflows in float16" if near else text
     if _agree(w, rest / rest.sum(), tol):
         return f"Output is missing the contribution of {what}{owner}, as if not there at all"
     if _agree(w, rest, tol):
@@ -118,11 +132,7 @@ def _elsewhere(r: Result, weights: Weights, row: Row, name: str) -> str | None:
         *((f"head {g}", (b, g, i)) for g in range(heads) if g != h),
         *((f"batch {c}", (c, h, i)) for c in range(batch) if c != b),
     ]
-    hits = [
-        (what, other)
-        for what, other in others
-        if _agree(w, weights.p[other], tol) and not _agree(p, weights.p[other], tol)
-    ]
+    hits = [(what, other) for what, other in others if _instead(w, p, weights.p[other], tol)]
     reads = _key_head(r, row, w, p, tol)
     if reads is not None:
         return reads
@@ -143,7 +153,7 @@ def _key_head(r: Result, row: Row, w: Array, p: Array, tol: Array) -> str | None
             continue
         s = r.x.exact_q[b, h, i] @ r.x.exact_k[b, g].T * r.x.exact_scale
         predicted = _softmax(s + _bias(r, row), r.x.visible[row])
-        if _agree(w, predicted, tol) and not _agree(p, predicted, tol):
+        if _instead(w, p, predicted, tol):
             hits.append(g)
     if len(hits) != 1:
         return None
@@ -365,14 +375,12 @@ def _other_scores(r: Result, row: Row, name: str, w: Array, tol: Array) -> str |
     """The weights of other scores: another scale, no bias, rounded scores."""
     visible, s, bias = r.x.visible[row], r.at.s[row], _bias(r, row)
     for text, scores in _candidates(r, s, bias):
-        if _agree(w, _softmax(scores, visible), tol) and not _agree(
-            r.at.p[row], _softmax(scores, visible), tol
-        ):
+        if _instead(w, r.at.p[row], _softmax(scores, visible), tol):
             return f"The weights of {name} are those of {text}"
     factor = _slope(w, s, tol, visible)
     if factor is not None and abs(factor - 1) > CLOSE:
         predicted = _softmax(factor * s, visible)
-        if _agree(w, predicted, tol) and not _agree(r.at.p[row], predicted, tol):
+        if _instead(w, r.at.p[row], predicted, tol):
             return f"The weights of {name} are those of scores {short(factor)} times as large"
     return _rounded_scores(r, row, name, w, s, bias)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 
@@ -30,6 +31,8 @@ def times(ratio: float) -> str:
     """How often the bound: "2,000 times the bound"."""
     if not math.isfinite(ratio):
         return "no bound allows it"
+    if ratio >= 1e12:
+        return "more than 1e12 times the bound"
     if ratio >= 1e6:
         return f"{short(ratio)} times the bound"
     return f"{ratio:,.0f} times the bound" if ratio >= 100 else f"{ratio:.3g} times the bound"
@@ -80,7 +83,7 @@ def join(parts: Sequence[str], last: str = "and") -> str:
 
 def element(output: str, index: Sequence[int]) -> str:
     """Such as "o[b=0, h=0, query=0, d=0]"."""
-    names = ("b", "h", "key" if output in ("dk", "dv") else "query", "d")
+    names = ("b", "h", "key" if output.endswith(("dk", "dv")) else "query", "d")
     inside = ", ".join(f"{n}={i}" for n, i in zip(names, index, strict=False))
     return f"{'o' if output == 'out' else output}[{inside}]"
 
@@ -100,6 +103,6 @@ _CODE = ("lse", "o", "dq", "dk", "dv", "is_causal", "attn_mask")
 
 def sentence_case(text: str) -> str:
     """With a capital first letter, unless it begins with a name of the code, and a full stop."""
-    if text.split(" ")[0].split("[")[0] not in _CODE:
+    if re.split(r"[ \[,]", text, maxsplit=1)[0] not in _CODE:
         text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else text + "."

@@ -15,6 +15,9 @@ from flashcheck.law import Law
 from flashcheck.trace import Element, trace
 from flashcheck.verdict import Check, Verdict
 
+RANK = {"out": 4, "lse": 3}
+"""Axes of an output."""
+
 
 def which_is_wrong(case: Case, law: Law, check: Check) -> str:
     """One line about a failed `check` of `law` on `case`; "" where nothing is sure."""
@@ -29,6 +32,8 @@ def which_is_wrong(case: Case, law: Law, check: Check) -> str:
         return ""
 
     def right(element: Element, got: float) -> bool | None:
+        if len(element.index) != RANK[worst.output]:  # made of numbers of the other output
+            return None
         x = traced.calls[element.call].inputs
         exact, allowed = _exact(case, x, worst.output, element.index)
         if not math.isfinite(allowed) or math.isnan(exact):
@@ -36,6 +41,8 @@ def which_is_wrong(case: Case, law: Law, check: Check) -> str:
         return got == exact or abs(got - exact) <= allowed
 
     first, second = law.runs
+    if len(found.got.index) != RANK[worst.output]:
+        return ""
     exact, _ = _exact(case, traced.calls[found.got.call].inputs, worst.output, found.got.index)
     mine = right(found.got, worst.got)
     if found.other is None:  # made of several results, and wrong where it differs from a right one

@@ -20,7 +20,10 @@ edits = {
     "fp32_stats": [
         (
             "s = s - alibi_slopes.to(stats)[:, None, None] * offset.abs().to(stats)",
-            "s = s - alibi_slopes.to(stats)[:, None, None] * offset.abs().to(torch.float16).to(stats)",
+            """
+distance = offset.abs().to(torch.float16).to(stats)
+s = s - alibi_slopes.to(stats)[:, None, None] * distance
+""",
         ),
     ],
 }

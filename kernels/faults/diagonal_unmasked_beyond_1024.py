@@ -22,7 +22,10 @@ visible = np.arange(start_n, end_n) <= np.where(i < 1024, i, i // 128 * 128 + 12
     "fp32_stats": [
         (
             "s = s.masked_fill(j > i, -math.inf)",
-            "s = s.masked_fill(j > torch.where(i < 1024, i, i // 128 * 128 + 127), -math.inf)",
+            """
+seen = torch.where(i < 1024, i, i // 128 * 128 + 127)
+s = s.masked_fill(j > seen, -math.inf)
+""",
         ),
     ],
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import inspect
 import itertools
@@ -135,6 +136,18 @@ def test_every_form_of_the_model_without_a_fault_is_right(form: str, dtype: str)
     for problem, config in itertools.product(openings(space, 1), ("64x64", "16x16_reverse")):
         check = AGREEMENT.check(subject.case(problem, config))
         assert not check.failed, f"{form} is wrong on {problem}"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_fault_is_python_in_every_form(form: str) -> None:
+    """Where a form does not fit a fault, loading says so."""
+    fits = 0
+    for name in fault.names():
+        if MODEL in fault.read(name).edits:
+            with contextlib.suppress(fault.FaultError):
+                fault.load(MODEL, name, form, FORMS[form])
+                fits += 1
+    assert fits > 100
 
 
 def test_a_missed_rescale_has_its_factor() -> None:

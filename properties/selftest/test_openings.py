@@ -14,6 +14,7 @@ from flashcheck.kernel import Kernel
 from flashcheck.law import Subject, laws
 from flashcheck.openings import LONG, endings, openings
 from flashcheck.probe import probe
+from flashcheck.sequences import lengths
 from flashcheck.strategies import Space
 from flashcheck.verdict import Verdict
 from flashcheck.worker import InProcess
@@ -152,16 +153,21 @@ def test_openings_with_options_are_judged(dtype: str) -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("option", ["cu_seqlens_q", "block_table"])
 def test_openings_of_sequences(option: str, seed: int) -> None:
-    """An empty sequence, no two alike, within what a kernel takes; a table with room to spare."""
+    """An empty sequence, no two alike, within what a kernel takes; a table with room to spare. One
+    batch has more sequences than 32, and one cache a prefix that all share."""
     usual = Space().options - {*FURTHER}
     assert not any(p.seqlens_k for p in openings(Space(options=usual), seed))
     for space in (Space(options=usual | {option}), Space(options=usual | {option}, work=60_000)):
         added = [p for p in openings(space, seed) if p.seqlens_k]
-        assert len(added) == {"cu_seqlens_q": 2, "block_table": 4}[option]
-        for p in added:
-            assert p.heads * p.batch * p.len_q * p.len_k * (p.dim + p.dim_v) <= space.work
+        assert len(added) == {"cu_seqlens_q": 3, "block_table": 5}[option]
+        apart = [p for p in added if len(p.seqlens_k) < 33 and not p.shared]
+        assert len(apart) == len(added) - 1
+        for p in apart:
             assert 0 in p.seqlens_k
             assert len(set(p.seqlens_k)) == len(p.seqlens_k)
+        for p in added:
+            pairs = sum(q * k for q, k in lengths(p))
+            assert p.heads * pairs * (p.dim + p.dim_v) <= space.work
             x = p.inputs()
             assert x.pages is None or x.pages.table.shape[1] > -(-max(p.seqlens_k) // p.page)
             assert p.heads > p.kv_heads > 1 or space.work < 100_000
