@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle, zip_longest
 from typing import Any, TypeVar
 
+from flashcheck import grad_out
 from flashcheck.families import filled
 from flashcheck.fills import Fill
 from flashcheck.formats import FLOAT8, FORMATS
@@ -119,10 +120,11 @@ def endings(space: Space, seed: int) -> Iterator[Problem]:
     many, few = rng.choice((140, 150)), rng.choice((7, 20))
     past = replace(causal, batch=1, len_q=many, len_k=few)
     unseen = replace(past, len_q=few, len_k=many)
-    # Each with its own mask, some of them without a key.
-    rows = replace(rng.choice(KEYLESS), per_head=True)
+    # Each with its own mask of more than 1024 elements, some of them without a key.
+    keyless = rng.choice(KEYLESS)
+    rows = replace(keyless, per_head=True, amount=min(keyless.amount, space.max_length - 1))
     small = replace(_BASE, batch=1, len_q=many, dim=2, dim_v=2)
-    masked = replace(small, heads=2, len_k=rng.choice((7, 9)), mask=rows)
+    masked = replace(small, heads=2, len_k=rng.choice((11, 13)), mask=rows)
     # As small as that many queries and keys can be, or few keys.
     least = 2 * min(space.head_dims)  # multiply-adds of a score
     window = rng.choice(((70, 0), (0, 70)))
@@ -153,7 +155,10 @@ def _problems(
 ) -> Iterator[Problem]:
     """Every second that is contiguous is `moved`."""
     for number, recipe in enumerate(recipes):
-        problem = replace(recipe.problem, dtype=space.dtype, seed=rng.randrange(space.seeds))
+        seed = rng.randrange(space.seeds)
+        if space.backward:
+            seed = grad_out.telling(seed)
+        problem = replace(recipe.problem, dtype=space.dtype, seed=seed)
         if moved is not None and problem.layout == "contiguous" and number % 2:
             problem = replace(problem, layout=next(moved))
         places = rng.randrange(32), rng.randrange(32)
