@@ -34,6 +34,9 @@ LONG = 4099
 TALL = 2100, 2177
 """Queries where distances leave the whole numbers of float16, and programs a grid of 128."""
 
+GROUPED = 166, 194
+"""Query heads on two key heads: groups of 83 and 97, whose float32 reciprocals are too small."""
+
 SQUARE = 1060, 1153
 """Queries and keys where a causal block lies beyond 1024."""
 
@@ -366,7 +369,7 @@ def _weights(rng: random.Random, space: Space) -> Iterator[Problem]:
 
 
 def _long(rng: random.Random, space: Space) -> Iterator[Problem]:
-    """More keys, or queries, than are drawn, in a single head of few features."""
+    """More keys, queries or heads than are drawn, of few features."""
     narrow = replace(_BASE, batch=1, heads=1, kv_heads=1, len_q=3, len_k=3, dim=2, dim_v=2)
     for p in _problems([_Recipe(narrow)], space, rng):
         yield _drift(p)
@@ -379,6 +382,8 @@ def _long(rng: random.Random, space: Space) -> Iterator[Problem]:
         longer = [tall, square]
         if "alibi_slopes" in space.options:
             longer.append(replace(tall, alibi_slopes=_STAIRS))
+        if "enable_gqa" in space.options and space.max_heads >= max(GROUPED):
+            longer.append(replace(p, heads=rng.choice(GROUPED), kv_heads=2, len_q=1))
         for problem in longer:
             yield filled(problem, 1.0, rng.randrange(32), 1.0, 1.0, rng.randrange(32))
 
