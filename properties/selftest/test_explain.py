@@ -554,6 +554,18 @@ def test_no_rounded_scale_is_offered_where_it_rounds_nothing() -> None:
     assert any("scale_in_input_dtype" in hint for hint in found.hints), found.text
 
 
+def test_an_alignment_of_few_queries_is_no_declaration() -> None:
+    def fn(query: Any, key: Any, value: Any, *, is_causal: bool = False) -> Any:
+        few = "bottom right" if query.shape[2] < 8 else ""
+        return flash(query, key, value, is_causal=is_causal, fault=few)
+
+    runner = InProcess(Kernel(fn))
+    case = Subject(runner, runner.start(), Space()).case(replace(ROWS, is_causal=True))
+    check = LAWS["agreement"].check(case)
+    assert check.failed
+    assert not any("causal_alignment" in hint for hint in hints(case, LAWS["agreement"], check))
+
+
 def test_no_contract_is_offered_that_leaves_other_failures() -> None:
     """TF32 explains this failure; it does not make a NaN elsewhere right."""
     kernel, law = subject("tf32"), LAWS["agreement"]

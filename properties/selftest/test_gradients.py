@@ -24,6 +24,7 @@ from flashcheck.grad_out import GRAD_LAYOUTS, GradLayout, GradOut, Wrt
 from flashcheck.kernel import Kernel
 from flashcheck.law import Subject, law_named, laws
 from flashcheck.loading import load
+from flashcheck.openings import openings
 from flashcheck.oracle.backward import gradients as exact_gradients
 from flashcheck.probe import probe
 from flashcheck.problem import Problem
@@ -251,6 +252,15 @@ def test_a_scale_of_the_value_features(wrong: str, dim_v: int, said: str) -> Non
     found = _checked(f"value features in {wrong}", "gradients", replace(SQUARE, dim_v=dim_v))
     words = {"is": "is", "lacks": "lacks"} if wrong == "dk" else {"is": "are", "lacks": "lack"}
     assert said.format(wrong, **words) in " ".join(found.message.split()), found.message
+
+
+def test_an_opening_has_a_grad_out_of_noise() -> None:
+    for seed in range(40):
+        fill = grad_out.recipe(grad_out.telling(seed))
+        assert fill.noise != "none"
+        assert abs(grad_out.telling(seed) - seed) < 10
+    found = list(openings(Space(backward=True), 1))
+    assert all(grad_out.recipe(p.seed).noise != "none" for p in found)
 
 
 def test_right_gradients_are_not_explained() -> None:

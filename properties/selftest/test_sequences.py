@@ -179,3 +179,28 @@ def test_what_fails_without_sequences_too_shrinks_to_a_plain_call() -> None:
     for problem in (batch, cache):
         smallest = shrink(problem, lambda p: p.len_k > 0, space)
         assert (smallest.seqlens_k, smallest.len_q, smallest.len_k) == ((), 1, 1)
+
+
+def test_shared_pages_hold_the_same_until_a_sequence_changes() -> None:
+    noise = Fill(noise="normal", spread=1.0)
+    p = Problem(
+        batch=3, len_q=1, len_k=12, seqlens_k=(8, 8, 3), page=4, spare=1, shared=1,
+        q=noise, k=noise, v=noise,
+    )  # fmt: skip
+    x = p.inputs()
+    assert x.pages is not None
+    table = x.pages.table
+    assert len(set(table[:, 0])) == 1
+    assert table[0, 1] != table[1, 1]
+    assert (x.k[:, :, :4] == x.k[:1, :, :4]).all()
+    assert (x.k[0, :, 4:] != x.k[1, :, 4:]).all()
+    # What is the same for all may change, and so may what no page of the table holds.
+    assert x.with_(v=x.v * 2).pages is x.pages
+    beyond, within = x.k.copy(), x.k.copy()
+    beyond[2, :, 4:] += 1
+    within[2, :, 3:] += 1  # behind its last key, on a page that is seen by others
+    assert x.with_(k=beyond).pages is x.pages
+    apart = x.with_(k=within).pages
+    assert apart is not None
+    assert len(set(apart.table.ravel())) == apart.table.size
+    assert apart.count > apart.table.size

@@ -409,3 +409,14 @@ def test_a_size_that_shrinks_apart_from_another_is_no_cause_of_its_own() -> None
     assert found[0].problem.dim != found[0].problem.dim_v
     assert len(found) == 1, [str(cause.problem) for cause in found]
     assert found[0].count == len(search.failures)
+
+
+@pytest.mark.parametrize(("block", "keys", "smallest"), [(64, 193, 65), (16, 131, 19)])
+def test_lengths_shrink_to_the_same_place_in_a_block(block: int, keys: int, smallest: int) -> None:
+    """A fault of one length in so many is not found by halving, nor by one less."""
+
+    def fails(p: Problem) -> bool:
+        return p.len_k > block and p.len_k % block == keys % block
+
+    space = replace(SPACE, max_length=300)
+    assert shrink(Problem(len_q=3, len_k=keys), fails, space).len_k == smallest
