@@ -380,10 +380,10 @@ def _long(rng: random.Random, space: Space) -> Iterator[Problem]:
         n = rng.choice(SQUARE)
         square = replace(p, len_q=n, len_k=n, is_causal="is_causal" in space.options)
         longer = [tall, square]
-        if "alibi_slopes" in space.options:
-            longer.append(replace(tall, alibi_slopes=_STAIRS))
         if "enable_gqa" in space.options and space.max_heads >= max(GROUPED):
             longer.append(replace(p, heads=rng.choice(GROUPED), kv_heads=2, len_q=1))
+        if "alibi_slopes" in space.options:
+            longer.append(replace(tall, alibi_slopes=_STAIRS))
         for problem in longer:
             yield filled(problem, 1.0, rng.randrange(32), 1.0, 1.0, rng.randrange(32))
 

@@ -130,7 +130,7 @@ def test_mistake(
     [
         ("acc_not_rescaled", ["Keys 0 to 15 weigh", "too much", "not rescaled"]),
         ("m_starts_at_zero", ["normalizer is too large|below -|starts at 0"]),
-        ("no_max", ["maximum is not subtracted|exp overflows"]),
+        ("no_max", ["maximum is not subtracted|exp overflows|normalizer is too large"]),
         ("half_statistics", ["times the bound"]),
         ("tail_dropped", ["missing the contribution of key"]),
         ("tail_padded", ["more key", "padding"]),
