@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from flashcheck import defect, reduction
+from flashcheck import defect, reduction, simpler
 from flashcheck.inputs import Inputs
 from flashcheck.law import Law, Subject
 from flashcheck.problem import Problem, elements
@@ -81,10 +81,12 @@ def causes(
             left = [f for f in left if f not in same]
             yield _captured(same, subjects, stop, max_runs)
             continue
-        unshrunk, again = "", True
+        unshrunk, again, apart = "", True, True
         try:
             trial = _clearest(recipes, subjects, agreement)
             problem, final, again = _shrunk(trial, stop, max_runs)
+            if max_runs != 0 and final.verdict in COMPARED and time.monotonic() < stop:
+                apart = _needs_apart(trial, problem)
         except Exception as error:
             trial = _as_found(recipes[0], subjects)
             problem, final = trial.failure.problem, trial.check
@@ -92,7 +94,7 @@ def causes(
         config = trial.config
         # A head size that shrank apart from that of V is no need.
         needs = features(problem) & features(trial.failure.problem)
-        if APART in needs and max_runs != 0 and not _needs_apart(trial, problem):
+        if not apart:
             needs -= {APART}
         same = [f for f in left if _looks(f.check) == _looks(trial.failure.check)]
         same = [
@@ -149,7 +151,9 @@ def _shrunk(trial: _Trial, stop: float, max_runs: int | None) -> tuple[Problem, 
 
 def _needs_apart(trial: _Trial, problem: Problem) -> bool:
     """Whether a shrunk failure needs a D that is not Dv: sizes shrink one by one."""
-    same = replace(problem, dim=problem.dim_v)
+    if problem.dim == problem.dim_v:
+        return True
+    same = simpler.follow(problem, replace(problem, dim=problem.dim_v))
     return not (trial.subjects[trial.dtype].space.takes(same) and trial.fails(same))
 
 

@@ -15,7 +15,7 @@ from flashcheck.problem import Problem
 
 Packing = Literal["none", "ragged", "equal", "unequal", "empty", "ones", "many"]
 PACKINGS: tuple[Packing, ...] = get_args(Packing)[:1] * 10 + get_args(Packing)[1:]
-"""How a packed batch is dealt out; two thirds are none, so that masks get their share.
+"""How a packed batch is dealt out; 10 of 16 are none, so that masks get their share.
 
 ragged: as many queries as keys, cut anywhere; equal: all of one length; unequal: queries and keys
 cut apart; empty: ragged, with sequences without queries, without keys and without either; ones:

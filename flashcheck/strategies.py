@@ -304,6 +304,10 @@ _FURTHER: dict[str, Sequence[Any]] = {
 """What is drawn for options that few kernels have: where a kernel lacks one, nothing is."""
 
 
+_PACKED = tuple(how for how in PACKINGS if how != "none")
+_PAGED = tuple(size for size in PAGES if size)
+
+
 def _upto(longest: int) -> tuple[int, ...]:
     return tuple(n for n in LENGTHS if n <= longest)
 
@@ -353,7 +357,7 @@ def _assemble(space: Space, draws: tuple[int, ...]) -> Problem:
         scores=list(SCORES)[scores], values=list(VALUES)[values],
     )  # fmt: skip
     if packing == "none" and page == 0 and not space.dense:
-        packing, page = PACKINGS[-1 - seed % 5], PAGES[-1 - seed % 8]
+        packing, page = _PACKED[seed % len(_PACKED)], _PAGED[seed % len(_PAGED)]
     pages = [size for size in PAGES if size in space.pages]
     if packing != "none" and "cu_seqlens_q" in space.options:
         names: Any = "".join(x for x in "qk" if f"max_seqlen_{x}" in space.options)

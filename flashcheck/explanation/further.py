@@ -62,7 +62,9 @@ def _alike(case: Case, x: Inputs) -> Iterator[Problem]:
         if longer.seqlens_k and space.dense:
             # What is wrong without sequences too is no fault of theirs, and the reverse.
             each = lengths(longer)
-            yield plain(longer, max(range(len(each)), key=lambda i: min(each[i])))
+            at = max(range(len(each)), key=lambda i: (each[i][0] > 0, min(each[i])))
+            if each[at][0]:
+                yield plain(longer, at)
         # By the default scale, one that is applied twice looks like one without a root.
         if "scale" in space.options and (p.scale is None or space.scale_none):
             yield replace(noisy, scale=0.5 if p.scale is None else None)
